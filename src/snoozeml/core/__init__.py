@@ -1,0 +1,1 @@
+"""Values only: requests, deadlines, tensor signatures, plans."""

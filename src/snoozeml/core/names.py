@@ -1,0 +1,27 @@
+"""What a model may be called."""
+
+import unicodedata
+
+_FORBIDDEN = frozenset("/\\")
+_LONGEST = 255  # bytes of UTF-8: an id names folders and files
+
+
+def why_bad_model_id(model_id: str) -> str | None:
+    """Say what is wrong with a model id, or None when nothing is.
+
+    An id is NFC text without `/`, `\\`, control characters or a leading dot: it appears in URLs,
+    in file names and in logs, and must mean one thing in each.
+    """
+    if not model_id:
+        return "it is empty"
+    if len(model_id.encode("utf-8", "surrogatepass")) > _LONGEST:
+        return f"it is longer than {_LONGEST} bytes"
+    if model_id.startswith("."):
+        return "it starts with a dot"
+    if _FORBIDDEN.intersection(model_id):
+        return "it contains a slash or a backslash"
+    if any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in model_id):
+        return "it contains a control character"
+    if model_id != unicodedata.normalize("NFC", model_id):
+        return "it is not in Unicode normal form C"
+    return None

@@ -1,0 +1,125 @@
+"""A plan: what prepare made of a model, and all that a worker needs to load it."""
+
+from pathlib import Path
+from typing import Final, Literal, Self
+
+import msgspec
+
+from snoozeml.core.tensors import Batching, Signature
+
+Format = Literal["onnx"]
+
+PLANS_FOLDER: Final = "plans"
+"""Folder in the cache directory with one folder per plan, named after content and toolchain."""
+
+INDEX_FOLDER: Final = "index"
+"""Folder in the cache directory with one file per model path, naming the plan that fits it."""
+
+PLAN_FILE: Final = "plan.json"
+"""File in a plan's folder that describes it; its modification time is the time of last use."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model is loaded, fed and read.
+
+    Attributes:
+        graph: absolute path of the graph that the engine opens.
+        prepared: the graph is optimised already and its weights lie beside it, ready to be mapped.
+            False: preparing failed for the reason in `unprepared_because`, and the engine loads the
+            original file plainly.
+        weights_bytes: size of what loading will map or read, a first guess at the model's memory.
+    """
+
+    format: Format
+    graph: str
+    prepared: bool
+    unprepared_because: str | None = None
+    signature: Signature
+    batching: Batching
+    weights_bytes: int
+
+
+class FileStamp(msgspec.Struct, frozen=True):
+    """What a file looked like from outside: equal stamps mean equal content, without reading it."""
+
+    path: str
+    size_bytes: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        """Take a file's stamp; a symbolic link is followed. Raises OSError."""
+        stat = path.stat()
+        return cls(str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+
+    def holds(self) -> bool:
+        """Whether the file is still the one that was stamped."""
+        try:
+            return FileStamp.of(Path(self.path)) == self
+        except OSError:
+            return False
+
+
+class PrepareJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What the daemon asks of a prepare process, as JSON on its standard input.
+
+    Attributes:
+        model_path, cache_dir: absolute.
+        toolchain: names engine and processor; a plan serves only jobs with the same name.
+        cache_limit_bytes: what all plans together may take; the one just made is kept in any case.
+    """
+
+    model_path: str
+    format: Format
+    toolchain: str
+    cache_dir: str
+    cache_limit_bytes: int
+
+
+class PrepareOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """A prepare process's answer, as one line of JSON on its standard output.
+
+    Exactly one of `plan` and `error` is set; `error` is (code, safe message).
+
+    Attributes:
+        stamps: the files that the plan was made from and those it consists of; the plan is good for
+            as long as all of them hold.
+    """
+
+    plan: Plan | None = None
+    stamps: tuple[FileStamp, ...] = ()
+    error: tuple[str, str] | None = None
+
+
+class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a fresh worker is told: the body of its first frame.
+
+    Attributes:
+        max_batch_delay_s: the longest that a request may wait for company.
+        threads: threads that the engine may use inside one run.
+    """
+
+    model_id: str
+    plan: Plan
+    device: str
+    max_batch_size: int
+    max_batch_delay_s: float
+    batching: Literal["adaptive", "fixed", "off"]
+    threads: int
+
+
+class WorkerReady(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's report that its model is loaded."""
+
+    load_s: float
+    device: str
+
+
+class WorkerFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """A failure on its way from a worker: never pickled, the traceback for the log only."""
+
+    code: str
+    message: str
+    traceback: str | None = None

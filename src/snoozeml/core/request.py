@@ -1,0 +1,50 @@
+"""One inference on its way from a front to a worker and back."""
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final
+
+
+class Codec(IntEnum):
+    """The dialect that a body is written in; the worker picks decoder and encoder by it."""
+
+    JSON_V1 = 1
+
+
+class InferenceRequest:
+    """A request as the daemon sees it: bytes, and what routing needs.
+
+    Attributes:
+        body: the undecoded body, in the pieces it arrived in.
+        arrived_at: monotonic seconds at which the front had the whole request.
+        deadline: monotonic seconds after which nobody wants the answer.
+    """
+
+    __slots__ = ("arrived_at", "body", "codec", "deadline", "model_id")
+
+    def __init__(
+        self, model_id: str, codec: Codec, body: Sequence[bytes], arrived_at: float, deadline: float
+    ) -> None:
+        self.model_id: Final = model_id
+        self.codec: Final = codec
+        self.body: Final = body
+        self.arrived_at: Final = arrived_at
+        self.deadline: Final = deadline
+
+
+class InferenceResult:
+    """An answer, encoded by the worker in the request's own dialect.
+
+    Attributes:
+        queue_s: from arrival in the daemon to the start of the run that served it.
+        batch_size: rows in that run.
+        cold_start_s: how long this request waited for the model to load; None when it was warm.
+    """
+
+    __slots__ = ("batch_size", "body", "cold_start_s", "queue_s")
+
+    def __init__(self, body: bytes, batch_size: int, queue_s: float) -> None:
+        self.body = body
+        self.batch_size = batch_size
+        self.queue_s = queue_s
+        self.cold_start_s: float | None = None

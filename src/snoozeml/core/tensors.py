@@ -1,0 +1,51 @@
+"""What a model takes and gives: names, datatypes, shapes, and where the batch axis is."""
+
+from typing import Final, Literal
+
+import msgspec
+
+Datatype = Literal[
+    "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
+    "FP16", "FP32", "FP64", "BF16", "BYTES",
+]  # fmt: skip
+"""Datatype names of the Open Inference Protocol; BYTES is data of any length, strings included."""
+
+Dim = int | str | None
+"""One dimension: fixed, symbolic (the same symbol is the same size everywhere), or unknown."""
+
+DYNAMIC: Final = -1
+"""How a dimension that is not fixed is shown to clients."""
+
+
+class TensorSpec(msgspec.Struct, frozen=True):
+    """One input or output of a model.
+
+    Attributes:
+        shape: one entry per axis; empty for a scalar.
+        batch_axis: the axis along which requests may be merged; None when there is none.
+    """
+
+    name: str
+    datatype: Datatype
+    shape: tuple[Dim, ...]
+    batch_axis: int | None = None
+
+    @property
+    def public_shape(self) -> list[int]:
+        return [dim if isinstance(dim, int) else DYNAMIC for dim in self.shape]
+
+
+class Signature(msgspec.Struct, frozen=True):
+    """Everything needed to check, merge and split requests without asking the engine."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+Batching = Literal["merge", "row_by_row", "alone"]
+"""How a model may be fed.
+
+merge: requests are concatenated along the batch axis.
+row_by_row: the graph's batch dimension is fixed at 1, so each row is a run of its own.
+alone: no batch axis is known; each request is one run, exactly as it came.
+"""

@@ -1,0 +1,151 @@
+"""Every failure that SnoozeML can name.
+
+A failure is a code, a message that is safe to show to a client, and whether trying again can help.
+Each transport keeps one table from code to its own status; nothing here knows a transport.
+
+    SnoozeError
+    ├── InvalidInput               names, datatypes, JSON
+    │   └── ShapeMismatch          shapes
+    ├── ModelNotFound
+    ├── MethodNotAllowed, NotFound, PayloadTooLarge, UnsupportedMediaType
+    ├── Overloaded                 the queue is full
+    ├── ModelLoading               the caller did not want to wait
+    ├── OutOfMemory
+    ├── WorkerCrashed              the worker died while it held the request
+    ├── ModelFailed                the model cannot be loaded
+    ├── ShuttingDown
+    ├── DeadlineExceeded
+    ├── Cancelled                  the caller left before the answer
+    ├── InferenceFailed            the model raised
+    └── Internal                   our bug
+"""
+
+from typing import ClassVar, Final, Self
+
+
+class SnoozeError(Exception):
+    """A failure with a name.
+
+    Args:
+        message: one sentence that says what was wrong and what would be right; safe to show.
+        retry_after_s: when trying again is worth it, in seconds from now; None when unknown.
+    """
+
+    code: ClassVar[str] = "internal"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+    @classmethod
+    def restated(cls, error: "SnoozeError", *, retry_after_s: float | None = None) -> Self:
+        """The same failure again, word for word, with another advice on when to retry."""
+        again = cls.__new__(cls)
+        SnoozeError.__init__(again, error.message, retry_after_s=retry_after_s)
+        return again
+
+
+class InvalidInput(SnoozeError):
+    code = "invalid_input"
+
+
+class ShapeMismatch(InvalidInput):
+    code = "shape_mismatch"
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(f"shape mismatch: {message}", retry_after_s=retry_after_s)
+
+
+class ModelNotFound(SnoozeError):
+    code = "model_not_found"
+
+    @classmethod
+    def named(cls, model_id: str) -> "ModelNotFound":
+        return cls(f"Model not found: {model_id}")
+
+
+class NotFound(SnoozeError):
+    code = "not_found"
+
+
+class MethodNotAllowed(SnoozeError):
+    code = "method_not_allowed"
+
+
+class PayloadTooLarge(SnoozeError):
+    code = "payload_too_large"
+
+
+class UnsupportedMediaType(SnoozeError):
+    code = "unsupported_media_type"
+
+
+class Overloaded(SnoozeError):
+    code = "overloaded"
+    retryable = True
+
+
+class ModelLoading(SnoozeError):
+    code = "model_loading"
+    retryable = True
+
+
+class OutOfMemory(SnoozeError):
+    code = "out_of_memory"
+    retryable = True
+
+
+class WorkerCrashed(SnoozeError):
+    code = "worker_crashed"
+    retryable = True
+
+
+class ModelFailed(SnoozeError):
+    code = "model_failed"
+    retryable = True
+
+
+class ShuttingDown(SnoozeError):
+    code = "shutting_down"
+    retryable = True
+
+
+class DeadlineExceeded(SnoozeError):
+    code = "deadline_exceeded"
+    retryable = True
+
+
+class Cancelled(SnoozeError):
+    code = "cancelled"
+
+
+class InferenceFailed(SnoozeError):
+    code = "inference_failed"
+
+
+class Internal(SnoozeError):
+    code = "internal"
+
+
+def _with_subclasses(cls: type[SnoozeError]) -> list[type[SnoozeError]]:
+    found = [cls]
+    for sub in cls.__subclasses__():
+        found += _with_subclasses(sub)
+    return found
+
+
+BY_CODE: Final[dict[str, type[SnoozeError]]] = {
+    cls.code: cls for cls in _with_subclasses(SnoozeError) if cls is not SnoozeError
+}
+"""Every failure by its code; a transport's table must cover exactly these keys."""
+
+
+def from_code(code: str, message: str) -> SnoozeError:
+    """Rebuild a failure that crossed a process boundary as its code and message.
+
+    A code that this version does not know becomes `internal`, with the message kept.
+    """
+    # The message is complete already: a class that puts words before it must not do so twice.
+    return BY_CODE.get(code, Internal).restated(SnoozeError(message))

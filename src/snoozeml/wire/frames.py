@@ -1,0 +1,104 @@
+"""Frames between the daemon and a worker: a fixed header, then an opaque body.
+
+    offset  size  field     daemon → worker             worker → daemon
+    0       4     length    bytes after this field      the same
+    4       1     kind      `Kind`                      `Kind`
+    5       1     codec     dialect of the body         0
+    6       2     count     backlog in the daemon       rows in the batch
+    8       8     id        request                     request
+    16      8     t0        arrival, monotonic s        queue time, s
+    24      8     t1        deadline, monotonic s       run time, s
+    32      …     body
+
+Little-endian. Both ends run on one machine, so they share the monotonic clock. Bodies that are ours
+(START, READY, LOAD_FAILED, ERROR, NOTICE) are JSON of the structs in `core.plan`.
+"""
+
+from enum import IntEnum
+from struct import Struct
+from typing import Final
+
+import msgspec
+
+_HEADER: Final = Struct("<IBBHQdd")
+HEADER_BYTES: Final = _HEADER.size
+_LENGTH_BYTES: Final = 4
+_COUNT_MAX: Final = 0xFFFF
+
+
+class Kind(IntEnum):
+    START = 1
+    INFER = 2
+    CANCEL = 3
+    STOP = 4
+    READY = 16
+    LOAD_FAILED = 17
+    RESULT = 18
+    ERROR = 19
+    NOTICE = 20
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    kind: int
+    codec: int
+    count: int
+    id: int
+    t0: float
+    t1: float
+    body: bytes
+
+
+def header(
+    kind: int,
+    body_bytes: int,
+    *,
+    codec: int = 0,
+    count: int = 0,
+    id: int = 0,
+    t0: float = 0.0,
+    t1: float = 0.0,
+) -> bytes:
+    """The header of a frame whose body, of `body_bytes` bytes, the caller sends after it."""
+    return _HEADER.pack(
+        HEADER_BYTES - _LENGTH_BYTES + body_bytes,
+        kind,
+        codec,
+        min(count, _COUNT_MAX),
+        id,
+        t0,
+        t1,
+    )
+
+
+class FrameParser:
+    """Cuts a byte stream into frames, however the stream was chopped."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, data: bytes | memoryview) -> list[Frame]:
+        """Return the frames that this piece of the stream completes."""
+        if self._rest:
+            self._rest += data
+            # A large frame that is still growing is only counted, not copied to be looked at.
+            if len(self._rest) < self._wanted_bytes():
+                return []
+            data = bytes(self._rest)
+            self._rest.clear()
+        frames: list[Frame] = []
+        at, size, view = 0, len(data), memoryview(data)
+        while size - at >= HEADER_BYTES:
+            length, kind, codec, count, id, t0, t1 = _HEADER.unpack_from(data, at)
+            end = at + _LENGTH_BYTES + length
+            if end > size:
+                break
+            body = bytes(view[at + HEADER_BYTES : end])
+            frames.append(Frame(kind, codec, count, id, t0, t1, body))
+            at = end
+        self._rest += view[at:]
+        return frames
+
+    def _wanted_bytes(self) -> int:
+        if len(self._rest) < _LENGTH_BYTES:
+            return _LENGTH_BYTES
+        return _LENGTH_BYTES + int.from_bytes(self._rest[:_LENGTH_BYTES], "little")
