@@ -1,0 +1,102 @@
+"""The models that lie in a folder, found by their files' names alone."""
+
+import os
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from snoozeml.config.keys import ConfigError
+from snoozeml.core.plan import Format
+
+SUFFIXES: Final[dict[str, Format]] = {".onnx": "onnx"}
+
+_NOT_OURS: Final = frozenset({"lost+found"})  # a file system's own; only root may look inside
+
+
+class Found(Struct, frozen=True):
+    """A model file under the id that its name gives it, in Unicode normal form C."""
+
+    id: str
+    path: Path
+    format: Format
+
+
+def format_of(path: Path) -> Format | None:
+    """The format that a file's name promises; upper and lower case are one."""
+    suffix = _suffix_of(path.name)
+    return None if suffix is None else SUFFIXES[suffix]
+
+
+def discover(folder: Path) -> list[Found]:
+    """Find the models in a folder and in the folders directly inside it.
+
+    A file is called by its stem; the only model of an inner folder by that folder's name. Hidden
+    entries are skipped. Links are followed, but each real folder is entered only once, so a link
+    to a folder already seen, or to one that holds this one, leads nowhere.
+
+    Raises:
+        ConfigError: a folder does not exist or cannot be read.
+    """
+    try:
+        return _discover(Path(os.path.realpath(folder)))
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{error.filename}: there is no such models folder; create it, "
+            "or name another one with --models-dir or SNOOZE_MODELS_DIR"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: cannot be read: {error.strerror}") from error
+
+
+def _discover(root: Path) -> list[Found]:
+    found = [_by_stem(path, suffix) for path, suffix in _model_files(root)]
+    seen: set[Path] = {root, *root.parents}
+    for name, inner in _folders(root):
+        if inner not in seen:
+            seen.add(inner)
+            found += _in_folder(name, inner)
+    return found
+
+
+def _in_folder(name: str, folder: Path) -> list[Found]:
+    files = _model_files(folder)
+    if len(files) == 1:
+        path, suffix = files[0]
+        return [Found(_normal(name), path, SUFFIXES[suffix])]
+    return [_by_stem(path, suffix) for path, suffix in files]
+
+
+def _by_stem(path: Path, suffix: str) -> Found:
+    return Found(_normal(path.name[: -len(suffix)]), path, SUFFIXES[suffix])
+
+
+def _normal(name: str) -> str:
+    """Some file systems hand out names decomposed (normal form D); ids are composed."""
+    return unicodedata.normalize("NFC", name)
+
+
+def _suffix_of(name: str) -> str | None:
+    return next((suffix for suffix in SUFFIXES if name.lower().endswith(suffix)), None)
+
+
+def _model_files(folder: Path) -> list[tuple[Path, str]]:
+    """The models directly in a folder, each with its suffix."""
+    return [
+        (path, suffix)
+        for path in _visible(folder)
+        if (suffix := _suffix_of(path.name)) and path.is_file()
+    ]
+
+
+def _folders(root: Path) -> Iterator[tuple[str, Path]]:
+    """Inner folders with their real paths; links last, so that a folder goes by its own name."""
+    inner = [path for path in _visible(root) if path.name not in _NOT_OURS and path.is_dir()]
+    for path in sorted(inner, key=Path.is_symlink):
+        yield path.name, Path(os.path.realpath(path))
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))

@@ -1,0 +1,102 @@
+"""Which models there are: those found, matched with the entries written for them."""
+
+import stat
+from collections.abc import Sequence, Set
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from snoozeml.config.discovery import SUFFIXES, Found, format_of
+from snoozeml.config.document import Entry
+from snoozeml.config.keys import ConfigError, did_you_mean
+from snoozeml.core.names import why_bad_model_id
+from snoozeml.core.plan import Format
+
+_NEAR: Final = 3
+
+
+class Match(Struct, frozen=True):
+    """A model that will be served: its id, its file, and its entry if somebody wrote one."""
+
+    id: str
+    path: Path
+    format: Format
+    entry: Entry | None
+
+
+def match(found: Sequence[Found], entries: Sequence[Entry]) -> list[Match]:
+    """Decide which models there are.
+
+    An entry with a path stands for that file, and the id that the file's name would have given it
+    is free again. An entry without one stands for the model found under its id. Models without an
+    entry keep the id they were found under.
+
+    Raises:
+        ConfigError: an entry has no file, or two models have one id.
+    """
+    paths = {model.path for model in found}
+    matches = [_by_path(entry, paths) for entry in entries if "path" in entry.settings]
+    taken = {model.path for model in matches}
+    rest = [model for model in found if model.path not in taken]
+    matches += _by_id(rest, [entry for entry in entries if "path" not in entry.settings])
+    _check_unique(matches)
+    return matches
+
+
+def _by_path(entry: Entry, found: Set[Path]) -> Match:
+    """The file need not be one that was found: a path may lead anywhere."""
+    path: Path = entry.settings["path"]
+    name = f"{entry.name}.path: {path}"
+    if path not in found:
+        _check_file(path, name, found)
+    format_ = format_of(path)
+    if format_ is None:
+        raise ConfigError(f"{name} is no model format we serve; supported: {', '.join(SUFFIXES)}")
+    return Match(entry.id, path, format_, entry)
+
+
+def _check_file(path: Path, name: str, found: Set[Path]) -> None:
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        near = did_you_mean(str(path), [str(other) for other in found], _NEAR)
+        raise ConfigError(f"{name}: {error.strerror}; {near or 'check the path'}") from error
+    if not stat.S_ISREG(mode):
+        raise ConfigError(f"{name} is not a file; name the model's file itself")
+
+
+def _by_id(found: list[Found], entries: list[Entry]) -> list[Match]:
+    ids = {model.id for model in found}
+    for entry in entries:
+        if entry.id not in ids:
+            raise _nothing_found(entry, ids)
+    by_id = {entry.id: entry for entry in entries}
+    return [
+        Match(_good_id(model), model.path, model.format, by_id.get(model.id)) for model in found
+    ]
+
+
+def _nothing_found(entry: Entry, ids: set[str]) -> ConfigError:
+    hint = did_you_mean(entry.id, ids, _NEAR) or "give the entry the file's path"
+    return ConfigError(f"{entry.name}: no model with this id is in the models folder; {hint}")
+
+
+def _good_id(model: Found) -> str:
+    if why := why_bad_model_id(model.id):
+        raise ConfigError(
+            f"{model.path}: its name makes no model id: {why}; "
+            "rename it, or write an entry with another id and this path"
+        )
+    return model.id
+
+
+def _check_unique(matches: list[Match]) -> None:
+    paths: dict[str, Path] = {}
+    for model in matches:
+        if model.id in paths:
+            raise ConfigError(
+                f"two models have the id {model.id!r}: {paths[model.id]} and {model.path}; "
+                "rename one, or write an entry with another id and its path"
+            )
+        paths[model.id] = model.path

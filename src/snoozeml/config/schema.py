@@ -1,0 +1,199 @@
+"""Every setting: its type, its limits, its default, and what it means.
+
+The annotations are the single source: checks, error messages and the reference in the
+documentation are all derived from them.
+"""
+
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct
+
+from snoozeml.core.plan import Format
+
+# Upper limits turn a slip (a wrong unit, a digit too many, infinity) into a message.
+_YEAR_S: Final = 365 * 24 * 3600
+_MINUTE_MS: Final = 60_000
+_MANY: Final = 1_000_000
+_FRAME_ROWS: Final = 2**16 - 1  # a worker's answer counts the rows of its batch in 16 bits
+_FRAME_BYTES: Final = 2**31 - 1  # a gRPC message counts its bytes in a signed 32-bit number
+_PEBIBYTE: Final = 2**50
+
+Seconds = Annotated[float, Meta(ge=0, le=_YEAR_S, extra={"unit": "s"})]
+Timeout = Annotated[float, Meta(gt=0, le=_YEAR_S, extra={"unit": "s"})]
+Milliseconds = Annotated[float, Meta(ge=0, le=_MINUTE_MS, extra={"unit": "ms"})]
+Count = Annotated[int, Meta(ge=1, le=_MANY)]
+
+_DEVICE: Final = Meta(
+    pattern=r"^(auto|cpu|cuda(:[0-9]+)?|tensorrt|coreml)\Z",
+    extra={"expected": "one of auto, coreml, cpu, cuda, cuda:N, tensorrt"},
+)
+
+
+class ModelConfig(Struct, frozen=True, kw_only=True):
+    """One model with every setting resolved; `path` is absolute."""
+
+    id: str
+    path: Annotated[
+        Path,
+        Meta(
+            description="The model's file, relative to the folder of the configuration file. "
+            "Without it, the model found under this id in the models folder is meant.",
+            extra={"default": "the model found"},
+        ),
+    ]
+    format: Format
+    description: Annotated[str, Meta(description="Shown beside the model; for people.")] = ""
+    pinned: Annotated[bool, Meta(description="Load the model at start and never let it sleep.")] = (
+        False
+    )
+    idle_timeout_secs: Annotated[
+        Seconds, Meta(description="How long a model stays loaded after its last use. 0: for ever.")
+    ] = 300.0
+    max_batch_size: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=_FRAME_ROWS,
+            extra={"unit": "rows"},
+            description="The most rows that run at once, however many requests they came in.",
+        ),
+    ] = 16
+    max_batch_delay_ms: Annotated[
+        Milliseconds,
+        Meta(description="The longest that a request may wait for company in its batch."),
+    ] = 10.0
+    batching: Annotated[
+        Literal["adaptive", "fixed", "off"],
+        Meta(
+            description="`adaptive` waits only while more requests are on their way, `fixed` "
+            "waits for a full batch or the whole delay, `off` runs each request alone."
+        ),
+    ] = "adaptive"
+    device: Annotated[
+        str,
+        _DEVICE,
+        Meta(
+            description="Where the model runs. `auto` takes an accelerator if there is one and "
+            "the CPU otherwise; any other device that cannot be had is an error."
+        ),
+    ] = "auto"
+    min_residency_secs: Annotated[
+        Seconds,
+        Meta(description="How long a loaded model is safe from making room for another one."),
+    ] = 10.0
+    autoscale_queue_threshold: Annotated[
+        Count,
+        Meta(
+            description="Requests waiting for a model above which another replica is started.",
+            extra={"unit": "requests"},
+        ),
+    ] = 32
+    max_replicas: Annotated[
+        Count, Meta(description="The most workers that may serve one model at once.")
+    ] = 4
+    routing_strategy: Annotated[
+        Literal["least_queue", "round_robin", "random"],
+        Meta(description="How requests are spread over a model's replicas."),
+    ] = "least_queue"
+    max_queue: Annotated[
+        Count,
+        Meta(
+            description="The most requests that may wait for a model; more are refused at once.",
+            extra={"unit": "requests"},
+        ),
+    ] = 1024
+    request_timeout_secs: Annotated[
+        Timeout,
+        Meta(description="When a request is given up, unless it names a timeout of its own."),
+    ] = 30.0
+    load_timeout_secs: Annotated[
+        Timeout, Meta(description="When loading a model is given up as failed.")
+    ] = 120.0
+    threads: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1024,
+            description="Threads that one run of the model may use. 0: from the CPU quota.",
+        ),
+    ] = 0
+
+
+class ServerConfig(Struct, frozen=True, kw_only=True):
+    """What concerns the daemon as a whole; paths are absolute."""
+
+    host: Annotated[
+        str, Meta(min_length=1, description="The address to listen on. `0.0.0.0`: on all.")
+    ] = "127.0.0.1"
+    port: Annotated[
+        int, Meta(ge=0, le=65535, description="The HTTP port. 0: a free one, told at start.")
+    ] = 8080
+    models_dir: Annotated[
+        Path,
+        Meta(
+            description="The folder that models are found in. In a file, only where that file was "
+            "named with `--config`, and relative to the file's folder.",
+            extra={"default": "./models"},
+        ),
+    ]
+    config_path: Annotated[
+        Path | None,
+        Meta(
+            description="The configuration file, `.toml` or `.json`.",
+            extra={"expected": "a path", "default": "the one in the models folder"},
+        ),
+    ] = None
+    cache_dir: Annotated[
+        Path,
+        Meta(
+            description="Where prepared models are kept.",
+            extra={"default": "$XDG_CACHE_HOME/snoozeml or ~/.cache/snoozeml"},
+        ),
+    ]
+    cache_limit_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=_PEBIBYTE,
+            extra={"unit": "bytes"},
+            description="The most that prepared models may take; those unused longest go first.",
+        ),
+    ] = 10 * 2**30
+    max_request_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=_FRAME_BYTES,
+            extra={"unit": "bytes"},
+            description="The largest request body; a larger one is refused, whatever its road.",
+        ),
+    ] = 64 * 2**20
+    spare_linger_secs: Annotated[
+        Seconds,
+        Meta(
+            description="How long the process that makes cold starts fast stays when no model is "
+            "loaded. 0: never keep one."
+        ),
+    ] = 600.0
+    drain_timeout_secs: Annotated[
+        Seconds, Meta(description="How long work in flight may take to finish at shutdown.")
+    ] = 30.0
+    max_loaded_models: Annotated[
+        Count, Meta(description="The most models loaded at once.", extra={"unit": "models"})
+    ] = 8
+    log_format: Annotated[
+        Literal["auto", "human", "json"],
+        Meta(description="`auto` writes for people on a terminal and JSON otherwise."),
+    ] = "auto"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="The least important messages that are logged."),
+    ] = "info"
+
+
+class Configuration(Struct, frozen=True, kw_only=True):
+    """All that was asked for: the daemon's settings and every model, sorted by id."""
+
+    server: ServerConfig
+    models: tuple[ModelConfig, ...]

@@ -1,0 +1,125 @@
+"""Which models a folder holds, and what they are called."""
+
+import os
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from snoozeml.config.discovery import discover
+from snoozeml.config.loading import ConfigError
+from unit.config.house import House
+
+
+@pytest.mark.parametrize(
+    ("files", "ids"),
+    [
+        ([], {}),
+        (["iris.onnx"], {"iris": "iris.onnx"}),
+        (["Iris.ONNX"], {"Iris": "Iris.ONNX"}),
+        (["bge-v1.5.onnx"], {"bge-v1.5": "bge-v1.5.onnx"}),
+        (["notes.txt", "iris.onnx.bak", "onnx", "weights.onnx.data"], {}),
+        (["bge/model.onnx"], {"bge": "bge/model.onnx"}),
+        (["bge/model.onnx", "bge/weights.bin"], {"bge": "bge/model.onnx"}),
+        (["bge-v1.5/model.onnx"], {"bge-v1.5": "bge-v1.5/model.onnx"}),
+        (["vad/a.onnx", "vad/b.onnx"], {"a": "vad/a.onnx", "b": "vad/b.onnx"}),
+        (["deep/er/model.onnx"], {}),
+        ([".hidden.onnx", ".cache/model.onnx", "bge/.part.onnx", "bge/model.onnx"],
+         {"bge": "bge/model.onnx"}),
+        (["lost+found/model.onnx"], {}),
+        (["模型.onnx", "mädchen 🌷.onnx"], {"模型": "模型.onnx", "mädchen 🌷": "mädchen 🌷.onnx"}),
+    ],
+)  # fmt: skip
+def test_ids_come_from_names(house: House, files: list[str], ids: dict[str, str]) -> None:
+    house.add(*files)
+    assert house.files() == ids
+
+
+def test_a_folder_that_is_called_like_a_file_is_a_folder(house: House) -> None:
+    house.add("odd.onnx/model.onnx")
+    assert house.files() == {"odd.onnx": "odd.onnx/model.onnx"}
+
+
+def test_decomposed_file_names_give_composed_ids(house: House) -> None:
+    house.add(unicodedata.normalize("NFD", "café.onnx"))
+    assert list(house.models()) == [unicodedata.normalize("NFC", "café")]
+
+
+def test_linked_files_and_folders_are_followed(house: House, tmp_path: Path) -> None:
+    store = House(tmp_path / "store")
+    store.add("4f2a.onnx", "snapshot/model.onnx")
+    (house.folder / "iris.onnx").symlink_to(store.folder / "4f2a.onnx")
+    (house.folder / "bge").symlink_to(store.folder / "snapshot")
+    models = house.models()
+    assert models["iris"].path.name == "iris.onnx"
+    assert models["bge"].path == store.folder.resolve() / "snapshot" / "model.onnx"
+
+
+@pytest.mark.parametrize("target", [".", "..", "../..", "/", "bge"])
+def test_links_never_lead_in_circles_or_to_a_folder_twice(house: House, target: str) -> None:
+    house.add("bge/model.onnx")
+    (house.folder / "again").symlink_to(target)  # sorts before "bge"
+    assert house.files() == {"bge": "bge/model.onnx"}
+
+
+@pytest.mark.parametrize("target", ["loop.onnx", "nothing"])
+def test_links_that_lead_nowhere_are_no_models(house: House, target: str) -> None:
+    (house.folder / "loop.onnx").symlink_to(target)
+    assert house.models() == {}
+
+
+def test_the_models_folder_may_be_a_link(house: House, tmp_path: Path) -> None:
+    house.add("iris.onnx")
+    house.write('[models.iris]\npath = "iris.onnx"\npinned = true')
+    link = tmp_path / "link"
+    link.symlink_to(house.folder)
+    (iris,) = house.load(models_dir=link).models
+    assert iris.pinned
+
+
+@pytest.mark.parametrize(
+    "name",
+    [b"bad\xff.onnx", b"new\nline.onnx", b"back\\slash.onnx"],
+    ids=["bytes", "line", "slash"],
+)
+def test_a_name_that_makes_no_id_is_told_with_a_way_out(house: House, name: bytes) -> None:
+    Path(os.fsdecode(os.fsencode(house.folder) + b"/" + name)).touch()
+    with pytest.raises(ConfigError, match=r"makes no model id.*rename it, or write an entry") as e:
+        house.load()
+    assert str(e.value).encode()  # printable, whatever the file is called
+
+
+def test_a_missing_folder_is_told_with_a_way_out(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere: there is no such models folder; create it"):
+        discover(tmp_path / "nowhere")
+
+
+def test_a_file_is_no_models_folder(tmp_path: Path) -> None:
+    (tmp_path / "models").touch()
+    with pytest.raises(ConfigError, match=r"models: cannot be read: Not a directory"):
+        discover(tmp_path / "models")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_cannot_be_read_is_not_passed_over(house: House) -> None:
+    house.add("private/model.onnx")
+    (house.folder / "private").chmod(0)
+    with pytest.raises(ConfigError, match="private: cannot be read: Permission denied"):
+        house.load()
+
+
+@pytest.mark.parametrize(
+    ("files", "both"),
+    [
+        (["bge.onnx", "bge/model.onnx"], ["/bge.onnx", "bge/model.onnx"]),
+        (["a/x.onnx", "a/m.onnx", "b/x.onnx", "b/n.onnx"], ["a/x.onnx", "b/x.onnx"]),
+        ([unicodedata.normalize(form, "é.onnx") for form in ("NFC", "NFD")], ["'é'"]),
+    ],
+)
+def test_two_models_with_one_id_are_both_named(
+    house: House, files: list[str], both: list[str]
+) -> None:
+    house.add(*files)
+    with pytest.raises(ConfigError, match="two models have the id") as error:
+        house.load()
+    assert all(path in str(error.value) for path in both)
