@@ -1,0 +1,1 @@
+"""What keeps models asleep, wakes them, and lets them sleep again."""
