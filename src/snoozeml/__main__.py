@@ -1,0 +1,5 @@
+"""`python -m snoozeml` is the `snooze` command."""
+
+from snoozeml.cli import main
+
+main()

@@ -1,0 +1,117 @@
+"""A running daemon, as the control commands reach it.
+
+The standard library's client, because these commands must answer at once: another HTTP client would
+double their start-up time, and they make one request each.
+"""
+
+import http.client
+import json
+import socket
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlsplit
+
+import click
+
+_Shape = TypeVar("_Shape")
+_TRANSPORTS: Final = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
+
+
+class EndpointError(click.ClickException):
+    """The daemon could not be asked, or it refused; the message is one complete sentence."""
+
+
+class Endpoint:
+    """One daemon by its URL.
+
+    Args:
+        url: `http://host:port` or `https://host:port`, optionally with a path in front of the API.
+        api_key: sent as a bearer token; None sends no credentials.
+        timeout_s: the longest silence to sit through while connecting or waiting for the answer.
+
+    Raises:
+        ValueError: the URL cannot be a daemon's; the message says what one looks like.
+    """
+
+    def __init__(self, url: str, api_key: str | None, timeout_s: float) -> None:
+        parts = urlsplit(url)
+        extras = parts.username or parts.query or parts.fragment
+        if parts.scheme not in _TRANSPORTS or not parts.hostname or extras:
+            raise ValueError(f"{url!r} is no endpoint; one looks like http://127.0.0.1:8080")
+        self.url: Final = url.rstrip("/")
+        self._host: Final = parts.hostname
+        self._prefix: Final = quote(parts.path.rstrip("/"), safe="/%")
+        self._timeout_s: Final = timeout_s
+        try:
+            connect = _TRANSPORTS[parts.scheme]
+            self._connection: Final = connect(parts.hostname, parts.port, timeout=timeout_s)
+        except http.client.InvalidURL as error:
+            raise ValueError(str(error)) from error
+        self._headers: Final = {"Accept": "application/json"}
+        if api_key is not None:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+
+    def models(self) -> list[dict[str, Any]]:
+        return self._expect(list, self._ask("GET", "v1", "models"))
+
+    def model(self, model_id: str) -> dict[str, Any]:
+        return self._expect(dict, self._ask("GET", "v1", "models", model_id))
+
+    def act(self, model_id: str, action: str) -> dict[str, Any]:
+        """Load, unload, pin or unpin a model; returns what the daemon says became of it."""
+        return self._expect(dict, self._ask("POST", "v1", "models", model_id, action))
+
+    def refresh(self) -> list[dict[str, Any]]:
+        """Have the models folder scanned again; returns the models there are now."""
+        answer = self._expect(dict, self._ask("POST", "v1", "models", "refresh"))
+        return self._expect(list, answer.get("models"))
+
+    def _ask(self, method: str, *segments: str) -> Any:
+        path = "".join(f"/{_quoted(segment)}" for segment in segments)
+        try:
+            self._connection.request(method, self._prefix + path, headers=self._headers)
+            response = self._connection.getresponse()
+            body = response.read()
+        except (OSError, UnicodeError, http.client.HTTPException) as error:
+            raise EndpointError(self._why_silent(error)) from error
+        finally:
+            self._connection.close()
+        try:
+            answer = json.loads(body)
+        except ValueError:
+            raise self._stranger(f"{response.status} {response.reason}, not in JSON") from None
+        if response.status != http.client.OK:
+            raise EndpointError(self._why_refused(response, answer))
+        return answer
+
+    def _expect(self, shape: type[_Shape], answer: Any) -> _Shape:
+        if not isinstance(answer, shape):
+            raise self._stranger(f"a JSON {type(answer).__name__}, not a {shape.__name__}")
+        return answer
+
+    def _stranger(self, answered: str) -> EndpointError:
+        return EndpointError(f"{self.url} answered {answered}. Is this a SnoozeML daemon?")
+
+    def _why_silent(self, error: Exception) -> str:
+        match error:
+            case ConnectionRefusedError():
+                return f"cannot reach {self.url}: connection refused. Is `snooze serve` running?"
+            case socket.gaierror() | UnicodeError():
+                return f"cannot reach {self.url}: no address is known for {self._host!r}"
+            case TimeoutError():
+                return f"no answer from {self.url} within {self._timeout_s:g} s (--timeout)"
+            case http.client.HTTPException() | ConnectionError():
+                return f"{self.url} broke off without an HTTP answer. Is this a SnoozeML daemon?"
+            case _:
+                return f"cannot reach {self.url}: {getattr(error, 'strerror', None) or error}"
+
+    def _why_refused(self, response: http.client.HTTPResponse, answer: Any) -> str:
+        if not isinstance(answer, dict) or "error" not in answer:
+            raise self._stranger(f"{response.status} {response.reason} without a reason")
+        why = f"{answer['error']} ({answer.get('code', response.status)})"
+        retry_after = response.headers.get("Retry-After")
+        return f"{why}; try again in {retry_after} s" if retry_after else why
+
+
+def _quoted(segment: str) -> str:
+    """One path segment; bytes of the command line that are not UTF-8 travel as they are."""
+    return quote(segment.encode("utf-8", "surrogateescape"), safe="")

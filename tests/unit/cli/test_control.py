@@ -1,0 +1,266 @@
+"""What the control commands ask, print, and say when they fail."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from unit.cli.harness import FakeDaemon, snooze
+
+IRIS: dict[str, Any] = {
+    "id": "iris", "state": "ready", "onnx_path": "/models/iris.onnx", "format": "onnx",
+    "description": "", "pinned": True, "idle_timeout_secs": 300.0, "max_batch_size": 16,
+    "max_batch_delay_ms": 10.0, "last_accessed_secs_ago": 754.2, "memory_bytes": 87_300_000,
+    "replicas": 1, "queue_depth": 3, "device": "cpu", "last_error": None, "loads": 2,
+    "cold_start_ms": 31.42,
+    "inputs": [{"name": "X", "datatype": "FP32", "shape": [-1, 4]}],
+    "outputs": [{"name": "label", "datatype": "INT64", "shape": [-1]}],
+}  # fmt: skip
+ASLEEP = {**IRIS, "id": "日本語 модель", "state": "idle", "pinned": False, "memory_bytes": 0,
+          "last_accessed_secs_ago": None, "queue_depth": 0}  # fmt: skip
+
+SNOOZE = [sys.executable, "-c", "from snoozeml.cli import main; main()"]
+
+
+def test_status_is_one_line_per_model(daemon: FakeDaemon) -> None:
+    daemon.will_answer("GET /v1/models", [IRIS, ASLEEP])
+    result = snooze("status", "--endpoint", daemon.url)
+    heading, _rule, iris, asleep = [line for line in result.stdout.splitlines() if line.strip()]
+    assert result.exit_code == 0
+    assert heading.split() == [
+        "model",
+        "state",
+        "pinned",
+        "device",
+        "memory",
+        "queue",
+        "idle",
+        "for",
+    ]
+    assert iris.split() == ["iris", "ready", "yes", "cpu", "87.3", "MB", "3", "12", "min"]
+    assert asleep.split() == ["日本語", "модель", "idle", "no", "cpu", "-", "0", "-"]
+
+
+def test_status_shows_a_last_error_whole_even_when_it_is_piped(daemon: FakeDaemon) -> None:
+    long = "the graph has no inputs; " * 20
+    daemon.will_answer("GET /v1/models", [IRIS, {**ASLEEP, "last_error": long + "\x1b[31m"}])
+    shown = snooze("status", "--endpoint", daemon.url).stdout
+    assert "last error" in shown
+    assert long + "\ufffd[31m" in shown
+
+
+def test_status_without_models_says_what_to_do(daemon: FakeDaemon) -> None:
+    daemon.will_answer("GET /v1/models", [])
+    assert "snooze refresh" in snooze("status", "--endpoint", daemon.url).stdout
+
+
+@pytest.mark.parametrize("named", [["iris"], ["--model-id", "iris"]])
+def test_status_of_one_model_tells_everything(daemon: FakeDaemon, named: list[str]) -> None:
+    daemon.will_answer("GET /v1/models/iris", IRIS)
+    shown = snooze("status", *named, "--endpoint", daemon.url).stdout
+    lines = dict(line.split("  ", 1) for line in shown.splitlines() if "  " in line.strip())
+    told = {name: value.strip() for name, value in lines.items()}
+    assert told["inputs"] == "X  FP32 [-1, 4]"
+    assert told["path"] == "/models/iris.onnx"
+    assert told["sleeps after"] == "5 min"
+    assert told["cold start"] == "31.4 ms"
+
+
+def test_an_older_daemon_that_tells_less_is_shown_all_the_same(daemon: FakeDaemon) -> None:
+    daemon.will_answer("GET /v1/models/iris", {"id": "iris", "state": "ready"})
+    result = snooze("status", "iris", "--endpoint", daemon.url)
+    assert result.exit_code == 0
+    assert "iris" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked", "status"),
+    [
+        (["load"], "load", "loaded"),
+        (["load", "--pin"], "pin", "pinned"),
+        (["unload"], "unload", "unloaded"),
+        (["pin"], "pin", "pinned"),
+        (["unpin"], "unpin", "unpinned"),
+    ],
+)
+def test_each_command_asks_for_its_own_change(
+    daemon: FakeDaemon, arguments: list[str], asked: str, status: str
+) -> None:
+    daemon.will_answer(f"POST /v1/models/iris/{asked}", {"model_id": "iris", "status": status})
+    result = snooze(*arguments, "iris", "--endpoint", daemon.url)
+    assert (result.exit_code, result.stdout) == (0, f"iris is {status}\n")
+
+
+def test_unload_tells_what_it_gave_back(daemon: FakeDaemon) -> None:
+    answer = {"model_id": "iris", "status": "unloaded", "pinned": False, "freed_bytes": 41_200_000}
+    daemon.will_answer("POST /v1/models/iris/unload", answer)
+    result = snooze("unload", "iris", "--endpoint", daemon.url)
+    assert result.stdout == "iris is unloaded; it gave back 41.2 MB\n"
+
+
+def test_refresh_shows_the_models_there_are_now(daemon: FakeDaemon) -> None:
+    daemon.will_answer("POST /v1/models/refresh", {"models": [IRIS]})
+    assert "iris" in snooze("refresh", "--endpoint", daemon.url).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked", "answer"),
+    [
+        (["status"], "GET /v1/models", [IRIS, ASLEEP]),
+        (["status", "iris"], "GET /v1/models/iris", IRIS),
+        (["load", "iris"], "POST /v1/models/iris/load", {"model_id": "iris", "status": "loaded"}),
+    ],
+)
+def test_json_is_the_daemons_answer(
+    daemon: FakeDaemon, arguments: list[str], asked: str, answer: Any
+) -> None:
+    daemon.will_answer(asked, answer)
+    result = snooze(*arguments, "--json", "--endpoint", daemon.url)
+    assert json.loads(result.stdout) == answer
+
+
+def test_odd_model_names_are_percent_encoded(daemon: FakeDaemon) -> None:
+    path = "/v1/models/a%2Fb%20%C3%A9%3F%23%25"
+    daemon.will_answer(f"GET {path}", IRIS)
+    assert snooze("status", "a/b é?#%", "--endpoint", daemon.url).exit_code == 0
+    assert daemon.asked == [f"GET {path}"]
+
+
+def test_a_path_in_front_of_the_api_is_kept(daemon: FakeDaemon) -> None:
+    daemon.will_answer("GET /behind%20a/pr%C3%B6xy/v1/models", [])
+    assert snooze("status", "--endpoint", f"{daemon.url}/behind%20a/pröxy/").exit_code == 0
+
+
+def test_endpoint_and_key_come_from_the_environment(daemon: FakeDaemon) -> None:
+    daemon.will_answer("GET /v1/models", [])
+    assert snooze("status", SNOOZE_ENDPOINT=daemon.url, SNOOZE_API_KEY="k1").exit_code == 0
+    assert daemon.headers[0]["Authorization"] == "Bearer k1"
+
+
+def test_without_a_key_no_credentials_are_sent(daemon: FakeDaemon) -> None:
+    daemon.will_answer("GET /v1/models", [])
+    snooze("status", "--endpoint", daemon.url)
+    assert "Authorization" not in daemon.headers[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "headers", "said"),
+    [
+        ({"error": "Model not found: iris", "code": "model_not_found"}, 404, {},
+         "Model not found: iris (model_not_found)"),
+        ({"error": "the queue is full", "code": "overloaded"}, 503, {"Retry-After": "4"},
+         "the queue is full (overloaded); try again in 4 s"),
+        (b"<h1>It works!</h1>", 200, {}, "200 OK, not in JSON. Is this a SnoozeML daemon?"),
+        (b"\xff\xfe", 200, {}, "200 OK, not in JSON. Is this a SnoozeML daemon?"),
+        (b"moved", 301, {"Location": "/"}, "answered 301 Moved Permanently, not in JSON"),
+        ({"detail": "Not Found"}, 404, {}, "404 Not Found without a reason. Is this a SnoozeML"),
+        (["iris"], 200, {}, "answered a JSON list, not a dict. Is this a SnoozeML daemon?"),
+        (b'{"id"', 200, {"Content-Length": "500"}, "broke off"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_is_no_success_is_told_as_it_is(
+    daemon: FakeDaemon, answer: Any, status: int, headers: dict[str, str], said: str
+) -> None:
+    daemon.will_answer("GET /v1/models/iris", answer, status, headers)
+    result = snooze("status", "iris", "--endpoint", daemon.url)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert said in result.stderr
+
+
+def test_a_daemon_that_is_not_there(unused_port: int) -> None:
+    url = f"http://127.0.0.1:{unused_port}"
+    result = snooze("status", "--endpoint", url)
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"Error: cannot reach {url}: connection refused. Is `snooze serve` running?\n"
+    )
+
+
+def test_a_host_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_args: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    result = snooze("status", "--endpoint", "http://nowhere.invalid:1")
+    assert result.exit_code == 1
+    assert "no address is known for 'nowhere.invalid'" in result.stderr
+
+
+@pytest.mark.parametrize("host", ["a..b", "日" * 100])
+def test_a_host_that_cannot_have_an_address(host: str) -> None:
+    result = snooze("status", "--endpoint", f"http://{host}:1")
+    assert result.exit_code == 1
+    assert f"no address is known for {host!r}" in result.stderr
+
+
+def test_a_daemon_that_does_not_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        result = snooze("status", "--endpoint", url, "--timeout", "0.05")
+    assert result.exit_code == 1
+    assert result.stderr == f"Error: no answer from {url} within 0.05 s (--timeout)\n"
+
+
+def test_tls_against_a_daemon_without_it(daemon: FakeDaemon) -> None:
+    result = snooze("status", "--endpoint", daemon.url.replace("http:", "https:"))
+    assert result.exit_code == 1
+    assert "SSL" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status", "--endpoint", "localhost:8080"],
+        ["status", "--endpoint", "ftp://localhost"],
+        ["status", "--endpoint", "http://"],
+        ["status", "--endpoint", "http://h:99999"],
+        ["status", "--endpoint", "http://h:port"],
+        ["status", "--endpoint", "http://h/?a=b"],
+        ["status", "--endpoint", "http://a b/"],
+        ["status", "--endpoint", "http://user:word@h/"],
+        ["status", "--api-key", "two\nlines"],
+        ["status", "--api-key", "schlüssel"],
+        ["status", "--timeout", "0"],
+        ["status", "--timeout", "nan"],
+        ["status", "--timeout", "inf"],
+        ["load"],
+        ["load", ""],
+        ["load", "iris", "--model-id", "iris"],
+        ["dream"],
+    ],
+)
+def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
+    result = snooze(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "schlüssel" not in result.stderr
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_reader_that_left_is_no_error(daemon: FakeDaemon, form: list[str]) -> None:
+    daemon.will_answer("GET /v1/models", [IRIS])
+    with subprocess.Popen(
+        [*SNOOZE, "status", *form, "--endpoint", daemon.url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_a_terminal_of_another_encoding_still_shows_every_model(daemon: FakeDaemon) -> None:
+    daemon.will_answer("GET /v1/models", [ASLEEP])
+    shown = subprocess.run(
+        [*SNOOZE, "status"],
+        env={**os.environ, "SNOOZE_ENDPOINT": daemon.url, "PYTHONIOENCODING": "latin-1"},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    assert b"\\u65e5\\u672c\\u8a9e" in shown.stdout
