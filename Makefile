@@ -1,0 +1,48 @@
+# `make demo` shows what SnoozeML does; `make test` proves it. Both install what they need.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+MODELS := demo/models
+
+# onnxruntime's official builds report to their vendor unless told not to.
+export ORT_DISABLE_TELEMETRY := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo run check test bench docs clean
+
+help: ## List the targets.
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 8
+
+venv: $(INSTALLED) ## Make the virtual environment, again only if its inputs have changed.
+
+$(INSTALLED): pyproject.toml constraints.txt scripts/venv.sh
+	scripts/venv.sh $(VENV) $(PYTHON)
+	@touch $@
+
+demo: $(INSTALLED) ## Two sample models: woken, asked, and let sleep again.
+	$(BIN)/python examples/demo.py
+
+run: $(INSTALLED) ## Serve the sample models on port 8080.
+	$(BIN)/python examples/sample_models.py $(MODELS)
+	$(BIN)/snooze serve --models-dir $(MODELS)
+
+check: $(INSTALLED) ## The gate for every commit: format, lint, types, import contracts, unit tests.
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest tests/unit
+
+test: check ## Everything: check, then whole workers, whole daemons, and the documentation.
+	$(BIN)/pytest tests --ignore=tests/unit
+
+bench: $(INSTALLED) ## Measure against a bare HTTP server, on this machine, in one run.
+	$(BIN)/python -m benchmarks
+
+docs: $(INSTALLED) ## Write the generated pages of docs/ anew.
+	$(BIN)/python -m snoozeml.cli.reference > docs/cli.md
+
+clean: ## Remove everything that make made.
+	rm -rf $(VENV) build demo .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
