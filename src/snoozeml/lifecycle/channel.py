@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import msgspec
 
@@ -70,8 +71,7 @@ class Channel(asyncio.Protocol):
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport = transport
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's has other bases
 
     def data_received(self, data: bytes) -> None:
         frames = self._parser.feed(data)

@@ -1,0 +1,144 @@
+"""The composition root: makes the parts, wires them, runs them, and stops them in order."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable
+
+import msgspec
+import uvloop
+
+from snoozeml.config.loading import Overrides, load
+from snoozeml.config.schema import Configuration, ServerConfig
+from snoozeml.fronts.http.app import HttpApp
+from snoozeml.fronts.http.routes import ColdRoutes
+from snoozeml.fronts.http.server import HttpServer, address_of, bind
+from snoozeml.lifecycle.actor import Surroundings
+from snoozeml.lifecycle.cpu import usable_cores
+from snoozeml.lifecycle.plans import PlanStore
+from snoozeml.lifecycle.process import ExecLauncher, Launcher
+from snoozeml.lifecycle.registry import Registry
+from snoozeml.lifecycle.spare import SpareLauncher
+from snoozeml.serving.control import Control
+from snoozeml.serving.inference import Serving
+from snoozeml.telemetry import logs
+from snoozeml.telemetry.metrics import Exposition, Totals
+
+_log = logging.getLogger("snoozeml.daemon")
+
+_FORCED_CLOSE_S = 5.0  # for killed workers to be reaped and last answers to be written
+
+
+def run(overrides: Overrides, ready_fd: int | None = None) -> int:
+    """Serve until a signal says stop.
+
+    Args:
+        ready_fd: gets one line of JSON that says where the daemon listens, once it does.
+
+    Returns:
+        the exit code: 0 after an orderly stop, 1 when accepted work was cut off.
+
+    Raises:
+        ConfigError: the configuration is wrong.
+        OSError: the address cannot be had.
+    """
+    configuration = load(overrides, os.environ)
+    logs.configure(configuration.server.log_format, configuration.server.log_level)
+    return uvloop.run(Daemon(configuration, overrides).serve(ready_fd))
+
+
+class Daemon:
+    """The whole house. Use inside a running event loop."""
+
+    def __init__(self, configuration: Configuration, overrides: Overrides) -> None:
+        self._configuration = configuration
+        self._overrides = overrides
+        self._stop = asyncio.Event()
+        self._force = asyncio.Event()
+
+    async def serve(self, ready_fd: int | None) -> int:
+        server = self._configuration.server
+        totals = Totals()
+        launcher = _launcher(server)
+        listener = bind(server.host, server.port)
+        async with asyncio.TaskGroup() as tasks:
+            around = Surroundings(
+                plans=PlanStore(server.cache_dir, server.cache_limit_bytes),
+                launcher=launcher,
+                tasks=tasks,
+                totals=totals,
+                threads=usable_cores(),
+            )
+            registry = Registry(around)
+            serving = Serving(registry, totals)
+            control = Control(registry, serving, lambda: load(self._overrides, os.environ))
+            routes = ColdRoutes(serving, control, Exposition(totals))
+            http = HttpServer(HttpApp(serving, registry, routes, server.max_request_bytes))
+
+            registry.apply(self._configuration.models)
+            await http.listen(listener)
+            self._heed_signals()
+            _announce(address_of(listener), ready_fd)
+
+            await self._stop.wait()
+            orderly = await self._shut_down(serving, registry, http)
+            await launcher.close()
+        _log.info("stopped", extra={"fields": {"orderly": orderly}})
+        return 0 if orderly else 1
+
+    async def _shut_down(self, serving: Serving, registry: Registry, http: HttpServer) -> bool:
+        """Stop in order: admit nothing new, answer what was accepted, then close the connections.
+
+        Returns:
+            whether everything accepted was answered in time.
+        """
+        _log.info("draining")
+        serving.drain()
+        deadline = asyncio.get_running_loop().time() + self._configuration.server.drain_timeout_secs
+        answered = await self._before(deadline, registry.close())
+        if not answered:
+            _log.warning("stopping at once: accepted work is cut off")
+            registry.kill()
+            deadline = asyncio.get_running_loop().time() + _FORCED_CLOSE_S
+            await registry.close()
+        if not await self._before(deadline, http.close()):
+            http.abort()
+        return answered
+
+    async def _before(self, deadline: float, work: Awaitable[None]) -> bool:
+        """Whether the work ended before the deadline, and before somebody lost patience."""
+        working = asyncio.ensure_future(work)
+        forced = asyncio.ensure_future(self._force.wait())
+        timeout_s = deadline - asyncio.get_running_loop().time()
+        await asyncio.wait(
+            [working, forced], timeout=max(0.0, timeout_s), return_when=asyncio.FIRST_COMPLETED
+        )
+        done = working.done()
+        for task in (working, forced):
+            task.cancel()
+        return done
+
+    def _heed_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._told_to_stop)
+
+    def _told_to_stop(self) -> None:
+        (self._force if self._stop.is_set() else self._stop).set()
+
+
+def _launcher(server: ServerConfig) -> Launcher:
+    # Forking is safe only where the system libraries do not start threads behind our back.
+    if server.spare_linger_secs and sys.platform == "linux":
+        return SpareLauncher(server.spare_linger_secs)
+    return ExecLauncher()
+
+
+def _announce(http: str, ready_fd: int | None) -> None:
+    _log.info("serving", extra={"fields": {"http": f"http://{http}", "pid": os.getpid()}})
+    if ready_fd is not None:
+        line = msgspec.json.encode({"http": http, "grpc": None, "pid": os.getpid()}) + b"\n"
+        with os.fdopen(ready_fd, "wb") as ready:
+            ready.write(line)

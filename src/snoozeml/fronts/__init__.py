@@ -1,0 +1,1 @@
+"""Translators from a transport to `infer()`; no policy."""

@@ -1,0 +1,1 @@
+"""The HTTP front: REST v1, health, metrics."""

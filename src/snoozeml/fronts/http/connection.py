@@ -1,0 +1,50 @@
+"""uvicorn's HTTP/1.1 protocol, with what a client that leaves or stammers means here."""
+
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from snoozeml.errors import InvalidInput
+from snoozeml.fronts.http.replies import STATUS, error_body, error_headers, new_request_id
+
+STATE_KEY = "connection"
+"""Where the application finds its connection in `scope["state"]`."""
+
+
+class Connection(HttpToolsProtocol):
+    """One client connection.
+
+    Attributes:
+        on_gone: called when the client leaves while its request is being answered.
+    """
+
+    on_gone: Callable[[], None] | None = None
+    on_closed: Callable[[], None]
+
+    def __init__(self, on_closed: Callable[[], None], **arguments: Any) -> None:
+        super().__init__(**arguments, app_state={STATE_KEY: self})
+        self.on_closed = on_closed
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self.on_gone is not None:
+            self.on_gone()
+        self.on_closed()
+
+    def send_400_response(self, msg: str) -> None:
+        error = InvalidInput(
+            "this is not a valid HTTP/1.1 request: check the request line, the header lines and "
+            "the chunk sizes"
+        )
+        request_id = new_request_id()
+        body = error_body(error, request_id)
+        lines = [STATUS_LINE[STATUS[error.code]]]
+        for name, value in (
+            *error_headers(error, request_id),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        ):
+            lines.append(name + b": " + value + b"\r\n")
+        self.transport.write(b"".join((*lines, b"\r\n", body)))
+        self.transport.close()

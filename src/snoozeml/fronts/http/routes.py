@@ -1,0 +1,107 @@
+"""The routes that are not in a hurry: index, health, metrics, models and their control."""
+
+import unicodedata
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp
+
+from snoozeml import __version__
+from snoozeml.serving.control import Changed, Control
+from snoozeml.serving.inference import Serving
+from snoozeml.telemetry.metrics import CONTENT_TYPE, Exposition
+
+_ENDPOINTS = {
+    "live": "/health/live",
+    "ready": "/health/ready",
+    "metrics": "/metrics",
+    "models": "/v1/models",
+    "model": "/v1/models/{id}",
+    "infer": "/v1/models/{id}/infer",
+    "load": "/v1/models/{id}/load",
+    "unload": "/v1/models/{id}/unload",
+    "pin": "/v1/models/{id}/pin",
+    "unpin": "/v1/models/{id}/unpin",
+    "refresh": "/v1/models/refresh",
+}
+
+
+class ColdRoutes:
+    """The handlers behind `router`."""
+
+    def __init__(self, serving: Serving, control: Control, exposition: Exposition) -> None:
+        self._serving = serving
+        self._control = control
+        self._exposition = exposition
+
+    def router(self, infer: ASGIApp) -> Router:
+        """All routes.
+
+        Args:
+            infer: the application that answers the infer route; listed so that its path is known
+                and other methods than POST are refused.
+        """
+        control = self._control
+        return Router(
+            [
+                Route("/", self._index),
+                Route("/health/live", self._live),
+                Route("/health/ready", self._ready),
+                Route("/metrics", self._metrics),
+                Route("/v1/models", self._models),
+                Route("/v1/models/refresh", self._refresh, methods=["POST"]),
+                Route("/v1/models/{model_id}", self._model),
+                Route("/v1/models/{model_id}/infer", infer, methods=["POST"]),
+                self._change("load", control.load),
+                self._change("unload", control.unload),
+                self._change("pin", control.pin),
+                self._change("unpin", control.unpin),
+            ],
+            redirect_slashes=False,
+        )
+
+    def _change(self, verb: str, perform: Callable[[str], Awaitable[Changed]]) -> Route:
+        async def endpoint(request: Request) -> Response:
+            return _json(await perform(_model_id(request)))
+
+        return Route(f"/v1/models/{{model_id}}/{verb}", endpoint, methods=["POST"])
+
+    async def _index(self, request: Request) -> Response:
+        return _json({"name": "snoozeml", "version": __version__, "endpoints": _ENDPOINTS})
+
+    async def _live(self, request: Request) -> Response:
+        return _json({"status": "live"})
+
+    async def _ready(self, request: Request) -> Response:
+        # A sleeping or loading model does not make the server unready: it takes requests for it.
+        if self._serving.draining:
+            return _json({"status": "draining"}, 503)
+        return _json({"status": "ready"})
+
+    async def _metrics(self, request: Request) -> Response:
+        return Response(self._exposition.render(), headers={"content-type": CONTENT_TYPE})
+
+    async def _models(self, request: Request) -> Response:
+        return _json(self._control.models())
+
+    async def _model(self, request: Request) -> Response:
+        return _json(self._control.model(_model_id(request)))
+
+    async def _refresh(self, request: Request) -> Response:
+        return _json({"models": await self._control.refresh()})
+
+
+def model_id_in(segment: str) -> str:
+    """The id that a decoded path segment names, in whatever form its characters were typed."""
+    return segment if segment.isascii() else unicodedata.normalize("NFC", segment)
+
+
+def _model_id(request: Request) -> str:
+    return model_id_in(request.path_params["model_id"])
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")

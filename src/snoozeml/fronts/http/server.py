@@ -1,0 +1,115 @@
+"""Listens for HTTP and lets go of its connections in order.
+
+uvicorn's protocol class does the HTTP; its `Server` is not used, because it owns the signals and
+looks ten times a second whether it should stop.
+"""
+
+import asyncio
+import email.utils
+import socket
+import time
+
+from starlette.types import ASGIApp
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from snoozeml.fronts.http.connection import Connection
+
+_BACKLOG = 2048
+_KEEP_ALIVE_S = 60
+
+
+class _State(ServerState):
+    """What uvicorn's connections share, with a `Date` that is made when it is needed."""
+
+    def __init__(self) -> None:
+        self._date_s = 0
+        self._headers: list[tuple[bytes, bytes]] = []
+        super().__init__()
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        now_s = int(time.time())
+        if now_s != self._date_s:
+            self._date_s = now_s
+            self._headers = [(b"date", email.utils.formatdate(now_s, usegmt=True).encode())]
+        return self._headers
+
+    @default_headers.setter
+    def default_headers(self, value: object) -> None:
+        """uvicorn assigns it once; the date is ours."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Reserve the address to serve on.
+
+    Args:
+        host: a name or an address; where a name has both, IPv4 is taken.
+        port: 0 takes a free one.
+
+    Raises:
+        OSError: the address cannot be had.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
+        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
+
+
+def address_of(listener: socket.socket) -> str:
+    """`host:port` as a URL writes it."""
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if listener.family == socket.AF_INET6 else f"{host}:{port}"
+
+
+class HttpServer:
+    def __init__(self, app: ASGIApp) -> None:
+        self._config = Config(
+            app,
+            interface="asgi3",
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+        )
+        self._config.load()
+        self._state = _State()
+        self._closed = asyncio.Event()
+        self._server: asyncio.Server | None = None
+
+    async def listen(self, listener: socket.socket) -> None:
+        """Accept connections on a bound socket; it is closed with the server."""
+        self._server = await asyncio.get_running_loop().create_server(
+            self._connection, sock=listener, backlog=_BACKLOG
+        )
+
+    def stop_listening(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def close(self) -> None:
+        """Close idle connections now, and the others once their answer has been written.
+
+        Cancelling this leaves connections open; `abort` cuts them.
+        """
+        self.stop_listening()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        if self._state.connections:
+            self._closed.clear()
+            await self._closed.wait()
+
+    def abort(self) -> None:
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+
+    def _connection(self) -> Connection:
+        return Connection(self._note_closed, config=self._config, server_state=self._state)
+
+    def _note_closed(self) -> None:
+        if not self._state.connections:
+            self._closed.set()

@@ -1,0 +1,180 @@
+"""Worker processes as the daemon sees them: started, watched, ended, reaped."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from typing import Protocol
+
+_log = logging.getLogger("snoozeml.worker")
+
+_TAIL_LINES = 20
+_LONGEST_LINE_BYTES = 4096
+
+WORKER_ENVIRONMENT = {
+    # ONNX Runtime's official builds report to their vendor unless told not to.
+    "ORT_DISABLE_TELEMETRY": "1",
+    # numpy's BLAS would start threads of its own, and a process with threads cannot fork safely.
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+class OutputTail(asyncio.Protocol):
+    """Drains what a process prints into the log, and remembers the last lines.
+
+    A pipe that nobody reads blocks its writer once it is full: every child's output is read.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._partial = b""
+        self.lines: deque[str] = deque(maxlen=_TAIL_LINES)
+
+    @classmethod
+    async def attach(cls, name: str) -> tuple["OutputTail", int]:
+        """Make a pipe that is read from now on.
+
+        Returns:
+            the reader, and the write end, which the caller passes to the child and closes.
+        """
+        read_fd, write_fd = os.pipe()
+        tail = cls(name)
+        pipe = os.fdopen(read_fd, "rb", buffering=0)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: tail, pipe)
+        return tail, write_fd
+
+    def data_received(self, data: bytes) -> None:
+        *lines, partial = (self._partial + data).split(b"\n")
+        if len(partial) > _LONGEST_LINE_BYTES:
+            lines, partial = [*lines, partial], b""
+        self._partial = partial
+        for line in lines:
+            self._keep(line)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._partial:
+            self._keep(self._partial)
+            self._partial = b""
+
+    def _keep(self, line: bytes) -> None:
+        text = line[:_LONGEST_LINE_BYTES].decode("utf-8", "replace").rstrip()
+        if text:
+            self.lines.append(text)
+            _log.info("%s", text, extra={"fields": {"worker": self._name}})
+
+
+def describe_exit(status: int | None) -> str:
+    """Say how a process ended, from its exit status: negative is a signal, None unknown."""
+    if status is None:
+        return "ended, nobody saw how"
+    if status >= 0:
+        return f"exited with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"
+
+
+class Process(Protocol):
+    """A running worker process, leader of its own process group."""
+
+    pid: int
+    sock: socket.socket
+    output: OutputTail
+
+    async def wait(self) -> int | None:
+        """Wait until it has been reaped.
+
+        Returns:
+            its exit status; negative is a signal, None unknown.
+        """
+
+
+class Launcher(Protocol):
+    """Starts worker processes."""
+
+    async def launch(self, name: str) -> Process:
+        """Start a worker that reads frames from the other end of `Process.sock`.
+
+        Args:
+            name: appears in the log beside what the process prints.
+
+        Raises:
+            ModelFailed: no process could be started.
+
+        Cancellation leaves no process behind: its end of the socket is closed, so it leaves.
+        """
+
+    async def close(self) -> None:
+        """Give up what the launcher keeps for itself."""
+
+
+def kill_group(pid: int) -> None:
+    """SIGKILL a process that was started as leader of its own group, and whatever it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+class ExecProcess:
+    def __init__(
+        self, process: asyncio.subprocess.Process, sock: socket.socket, output: OutputTail
+    ) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.sock = sock
+        self.output = output
+
+    async def wait(self) -> int | None:
+        return await self._process.wait()
+
+
+async def exec_python(
+    *arguments: str, name: str, kind: int = socket.SOCK_STREAM
+) -> tuple[asyncio.subprocess.Process, socket.socket, OutputTail]:
+    """Execute `python -m arguments… --fd N` in a process group of its own.
+
+    Args:
+        kind: type of the socketpair of which the child gets descriptor N.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
+    try:
+        output, write_fd = await OutputTail.attach(name)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                *arguments,
+                "--fd",
+                str(theirs.fileno()),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=write_fd,
+                stderr=write_fd,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env={**os.environ, **WORKER_ENVIRONMENT},
+            )
+        finally:
+            os.close(write_fd)
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    ours.setblocking(False)
+    return process, ours, output
+
+
+class ExecLauncher:
+    """Executes a fresh interpreter for every worker: slower, and safe where fork is not."""
+
+    async def launch(self, name: str) -> Process:
+        return ExecProcess(*await exec_python("snoozeml.worker", name=name))
+
+    async def close(self) -> None:
+        """Nothing is kept."""

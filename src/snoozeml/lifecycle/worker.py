@@ -1,0 +1,131 @@
+"""One started worker: its process and its channel, from the first frame to the reaping."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from snoozeml.core.plan import WorkerFailure, WorkerReady, WorkerSpec
+from snoozeml.errors import ModelFailed, from_code
+from snoozeml.lifecycle.channel import Channel
+from snoozeml.lifecycle.process import Launcher, Process, describe_exit, kill_group
+from snoozeml.wire.frames import Frame, Kind
+
+_log = logging.getLogger("snoozeml.worker")
+
+# A worker whose socket is closed has nothing left to do but to exit; one that was asked to leave
+# may have a batch to finish.
+_EXIT_TIMEOUT_S = 1.0
+_STOP_TIMEOUT_S = 10.0
+
+
+class Worker:
+    """Use `Worker.start`.
+
+    Attributes:
+        ready: what the worker said when its model was loaded.
+        exited: resolves to the exit status once the process has been reaped and all that it sent
+            has been read.
+    """
+
+    ready: WorkerReady
+    exited: "asyncio.Task[int | None]"
+
+    def __init__(self, process: Process, on_frames: Callable[[list[Frame]], None]) -> None:
+        self._process = process
+        self._on_frames = on_frames
+        self._loaded: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
+        self._lost = asyncio.Event()
+        self.pid = process.pid
+        self.channel: Channel
+
+    @classmethod
+    async def start(
+        cls, launcher: Launcher, spec: WorkerSpec, on_frames: Callable[[list[Frame]], None]
+    ) -> "Worker":
+        """Start a process, and wait until it has loaded the model.
+
+        Args:
+            on_frames: gets everything that the worker sends after it is ready.
+
+        Raises:
+            SnoozeError: the worker's own reason why it could not load.
+            ModelFailed: no process could be started, or it ended before it was ready.
+
+        Whenever this raises, cancellation included, the process has been killed and reaped.
+        """
+        worker = cls(await launcher.launch(spec.model_id), on_frames)
+        worker.exited = asyncio.create_task(worker._watch())
+        try:
+            worker.channel = await Channel.open(
+                worker._process.sock, worker._receive, worker._lost.set
+            )
+            worker.channel.send_struct(Kind.START, spec)
+            worker.ready = await worker._until_loaded()
+        except BaseException:
+            kill_group(worker.pid)
+            await asyncio.shield(worker.exited)
+            raise
+        return worker
+
+    async def stop(self) -> None:
+        """Ask the worker to leave when its hands are empty; kill it if it does not; reap it."""
+        self.channel.send(Kind.STOP)
+        await asyncio.wait([self.exited], timeout=_STOP_TIMEOUT_S)
+        if not self.exited.done():
+            _log.warning(
+                "worker did not leave within %g s, killing it",
+                _STOP_TIMEOUT_S,
+                extra={"fields": {"pid": self.pid}},
+            )
+            kill_group(self.pid)
+            await self.exited
+
+    def kill(self) -> None:
+        """End it at once; `exited` tells when it is gone."""
+        kill_group(self.pid)
+
+    @property
+    def last_output(self) -> deque[str]:
+        return self._process.output.lines
+
+    async def _until_loaded(self) -> WorkerReady:
+        outcomes: tuple[asyncio.Future[Any], ...] = (self._loaded, self.exited)
+        await asyncio.wait(outcomes, return_when=asyncio.FIRST_COMPLETED)
+        if not self._loaded.done():
+            raise ModelFailed(
+                f"the worker {describe_exit(self.exited.result())} while it loaded the model"
+            )
+        frame = self._loaded.result()
+        if frame.kind == Kind.READY:
+            return msgspec.json.decode(frame.body, type=WorkerReady)
+        failure = msgspec.json.decode(frame.body, type=WorkerFailure)
+        if failure.traceback:
+            _log.error("loading failed:\n%s", failure.traceback)
+        raise from_code(failure.code, failure.message)
+
+    def _receive(self, frames: list[Frame]) -> None:
+        if not self._loaded.done():
+            self._loaded.set_result(frames.pop(0))
+        if frames:
+            self._on_frames(frames)
+
+    async def _watch(self) -> int | None:
+        """Reap the process, read all that it sent, and leave nothing of its group behind."""
+        exit_seen = asyncio.create_task(self._process.wait())
+        lost = asyncio.create_task(self._lost.wait())
+        try:
+            await asyncio.wait([exit_seen, lost], return_when=asyncio.FIRST_COMPLETED)
+            _, late = await asyncio.wait([exit_seen, lost], timeout=_EXIT_TIMEOUT_S)
+            if exit_seen in late:
+                kill_group(self.pid)
+            status = await exit_seen
+            kill_group(self.pid)  # whatever it started and left behind
+            if lost in late:
+                self._process.sock.close()
+            return status
+        finally:
+            lost.cancel()

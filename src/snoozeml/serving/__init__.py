@@ -1,0 +1,1 @@
+"""The one road to a model: `infer()` and the control plane."""

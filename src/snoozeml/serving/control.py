@@ -1,0 +1,156 @@
+"""What an administrator can ask of models, and how a model is described."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from snoozeml.config.loading import ConfigError
+from snoozeml.config.schema import Configuration
+from snoozeml.core.tensors import TensorSpec
+from snoozeml.errors import InvalidInput, ShuttingDown
+from snoozeml.lifecycle.actor import ModelActor
+from snoozeml.lifecycle.registry import Registry
+from snoozeml.serving.inference import Serving
+
+
+class TensorView(msgspec.Struct):
+    """One input or output as clients see it; -1 stands for a size that may vary."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+
+
+class ModelView(msgspec.Struct, kw_only=True):
+    """One model as clients see it.
+
+    Attributes:
+        onnx_path: the model's path, whatever its format; the name is older than the formats.
+        inputs, outputs: None until the model has been prepared once.
+    """
+
+    id: str
+    state: str
+    onnx_path: str
+    format: str
+    description: str
+    pinned: bool
+    idle_timeout_secs: float
+    max_batch_size: int
+    max_batch_delay_ms: float
+    last_accessed_secs_ago: float | None
+    memory_bytes: int
+    replicas: int
+    queue_depth: int
+    inputs: list[TensorView] | None
+    outputs: list[TensorView] | None
+    device: str
+    last_error: str | None
+    loads: int
+    cold_start_ms: float | None
+
+
+class Changed(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The answer to a request that changed a model."""
+
+    model_id: str
+    status: str
+    pinned: bool
+    freed_bytes: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class Control:
+    """The control plane of every transport.
+
+    Args:
+        rescan: reads the configuration again; it runs in a thread.
+    """
+
+    def __init__(
+        self, registry: Registry, serving: Serving, rescan: Callable[[], Configuration]
+    ) -> None:
+        self._registry = registry
+        self._serving = serving
+        self._rescan = rescan
+
+    def models(self) -> list[ModelView]:
+        return [_view(actor) for actor in self._registry]
+
+    def model(self, model_id: str) -> ModelView:
+        return _view(self._registry.get(model_id))
+
+    async def load(self, model_id: str) -> Changed:
+        actor = self._changeable(model_id)
+        await actor.load()
+        return Changed(model_id=model_id, status="loaded", pinned=actor.pinned)
+
+    async def unload(self, model_id: str) -> Changed:
+        actor = self._changeable(model_id)
+        freed_bytes = await actor.unload()
+        return Changed(
+            model_id=model_id, status="unloaded", pinned=actor.pinned, freed_bytes=freed_bytes
+        )
+
+    async def pin(self, model_id: str) -> Changed:
+        actor = self._changeable(model_id)
+        await actor.pin()
+        return Changed(model_id=model_id, status="pinned", pinned=True)
+
+    async def unpin(self, model_id: str) -> Changed:
+        actor = self._changeable(model_id)
+        actor.unpin()
+        return Changed(model_id=model_id, status="unpinned", pinned=False)
+
+    async def refresh(self) -> list[ModelView]:
+        """Look at the configuration and the models folder again.
+
+        Raises:
+            InvalidInput: the configuration has become wrong; everything stays as it was.
+        """
+        if self._serving.draining:
+            raise ShuttingDown("the server is shutting down and changes nothing any more")
+        try:
+            configuration = await asyncio.to_thread(self._rescan)
+        except ConfigError as error:
+            raise InvalidInput(
+                f"nothing was changed, the configuration is wrong: {error}"
+            ) from error
+        self._registry.apply(configuration.models)
+        return self.models()
+
+    def _changeable(self, model_id: str) -> ModelActor:
+        if self._serving.draining:
+            raise ShuttingDown("the server is shutting down and changes nothing any more")
+        return self._registry.get(model_id)
+
+
+def _view(actor: ModelActor) -> ModelView:
+    config, signature = actor.config, actor.plan.signature if actor.plan else None
+    accessed, cold_start_s = actor.last_accessed, actor.cold_start_s
+    return ModelView(
+        id=config.id,
+        state=actor.public_state,
+        onnx_path=str(config.path),
+        format=config.format,
+        description=config.description,
+        pinned=actor.pinned,
+        idle_timeout_secs=config.idle_timeout_secs,
+        max_batch_size=config.max_batch_size,
+        max_batch_delay_ms=config.max_batch_delay_ms,
+        last_accessed_secs_ago=None if accessed is None else time.monotonic() - accessed,
+        memory_bytes=actor.memory_bytes(),
+        replicas=actor.replicas,
+        queue_depth=actor.queue_depth,
+        inputs=_tensor_views(signature.inputs) if signature else None,
+        outputs=_tensor_views(signature.outputs) if signature else None,
+        device=actor.device,
+        last_error=actor.last_error.message if actor.last_error else None,
+        loads=actor.loads,
+        cold_start_ms=None if cold_start_s is None else cold_start_s * 1000,
+    )
+
+
+def _tensor_views(specs: tuple[TensorSpec, ...]) -> list[TensorView]:
+    return [TensorView(spec.name, spec.datatype, spec.public_shape) for spec in specs]
