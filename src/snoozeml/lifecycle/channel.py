@@ -8,9 +8,7 @@ from typing import cast
 import msgspec
 
 from snoozeml.wire.frames import Frame, FrameParser, Kind, header
-
-# Below this many bytes one joined write is cheaper than handing the loop several pieces.
-_JOIN_BELOW_BYTES = 16 * 1024
+from snoozeml.wire.transport import CoalescingTransport
 
 
 class Channel(asyncio.Protocol):
@@ -27,7 +25,7 @@ class Channel(asyncio.Protocol):
         self._on_frames = on_frames
         self._on_lost = on_lost
         self._parser = FrameParser()
-        self._transport: asyncio.WriteTransport | None = None
+        self._transport: CoalescingTransport | None = None
 
     @classmethod
     async def open(
@@ -57,11 +55,9 @@ class Channel(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         size = sum(map(len, body))
-        head = header(kind, size, codec=codec, count=count, id=id, t0=t0, t1=t1)
-        if size < _JOIN_BELOW_BYTES:
-            self._transport.write(b"".join((head, *body)))
-        else:
-            self._transport.writelines((head, *body))
+        self._transport.write(header(kind, size, codec=codec, count=count, id=id, t0=t0, t1=t1))
+        for piece in body:
+            self._transport.write(piece)
 
     def send_struct(self, kind: Kind, body: msgspec.Struct) -> None:
         self.send(kind, (msgspec.json.encode(body),))
@@ -71,7 +67,8 @@ class Channel(asyncio.Protocol):
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's has other bases
+        # uvloop's transports have other bases, hence the cast.
+        self._transport = CoalescingTransport(cast(asyncio.Transport, transport))
 
     def data_received(self, data: bytes) -> None:
         frames = self._parser.feed(data)

@@ -1,5 +1,6 @@
 """uvicorn's HTTP/1.1 protocol, with what a client that leaves or stammers means here."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +8,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from snoozeml.errors import InvalidInput
 from snoozeml.fronts.http.replies import STATUS, error_body, error_headers, new_request_id
+from snoozeml.wire.transport import CoalescingTransport
 
 STATE_KEY = "connection"
 """Where the application finds its connection in `scope["state"]`."""
@@ -25,6 +27,9 @@ class Connection(HttpToolsProtocol):
     def __init__(self, on_closed: Callable[[], None], **arguments: Any) -> None:
         super().__init__(**arguments, app_state={STATE_KEY: self})
         self.on_closed = on_closed
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(CoalescingTransport(transport))
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
