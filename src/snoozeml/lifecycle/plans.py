@@ -1,0 +1,229 @@
+"""Which plan fits a model file: remembered, or made by a prepare process.
+
+The daemon never reads a model. It knows a file by its stamp, and the index in the cache directory
+says which plan was made of the file that had this stamp.
+"""
+
+import asyncio
+import logging
+import os
+import platform
+import signal
+import sys
+import time
+from collections import deque
+from contextlib import suppress
+from hashlib import blake2b
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from snoozeml.core.plan import (
+    INDEX_FOLDER,
+    PLAN_FILE,
+    FileStamp,
+    Format,
+    Plan,
+    PrepareJob,
+    PrepareOutcome,
+)
+from snoozeml.errors import ModelFailed, from_code
+
+_log = logging.getLogger("snoozeml.prepare")
+
+_PLAN_VERSION: Final = 1
+"""Goes up whenever plans of an earlier version should not be used any more."""
+
+_LAST_LINES: Final = 20  # of a dead process's standard error, for the log
+
+_UNPREPARED_LIFE_S: Final = 3600.0
+"""How long an unprepared plan is good for: a disk that was full may have room again."""
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan, and under which circumstances it is the right one: the contents of an index file.
+
+    Attributes:
+        made_at: seconds of wall-clock time, because it outlives the machine's uptime.
+    """
+
+    toolchain: str
+    stamps: tuple[FileStamp, ...]
+    plan: Plan
+    made_at: float = msgspec.field(default_factory=time.time)
+
+    def holds(self, toolchain: str) -> bool:
+        return (
+            self.toolchain == toolchain
+            and (self.plan.prepared or time.time() < self.made_at + _UNPREPARED_LIFE_S)
+            and all(stamp.holds() for stamp in self.stamps)
+        )
+
+
+class PlanStore:
+    """The daemon's way to plans.
+
+    Args:
+        cache_dir: made when needed; if it cannot be written, models are loaded unprepared.
+        cache_limit_bytes: what all plans on disk together may take.
+    """
+
+    def __init__(self, cache_dir: Path, cache_limit_bytes: int) -> None:
+        self._cache_dir = cache_dir.absolute()
+        self._cache_limit_bytes = cache_limit_bytes
+        self._toolchain = toolchain()
+        self._records: dict[Path, _Record] = {}
+
+    def known(self, model_path: Path, model_format: Format) -> Plan | None:
+        """The plan of a model that was prepared before and has not changed since.
+
+        Costs a few `stat` calls, and the first time one small file. Never raises: with a broken
+        cache nothing is known.
+        """
+        index_file = self._index_file(model_path, model_format)
+        record = self._records.get(index_file)
+        if record is None or not record.holds(self._toolchain):
+            record = _read_record(index_file)
+            if record is None or not record.holds(self._toolchain):
+                return None
+            self._records[index_file] = record
+        return record.plan
+
+    async def ensure(self, model_path: Path, model_format: Format) -> Plan:
+        """The plan of a model, preparing it first if need be.
+
+        The caller sees to it that this is not done twice at once for one model; it would only be
+        wasteful. Cancelling kills the prepare process and waits for its end; it may leave a draft
+        in the cache directory, which the next prepare process removes.
+
+        Raises:
+            ModelFailed: the model cannot be served; the message says why.
+            OutOfMemory: preparing it took more memory than there was.
+            Internal: preparing has a bug, or its libraries are not installed.
+        """
+        plan = self.known(model_path, model_format) or await self._prepare(model_path, model_format)
+        if plan.prepared:
+            with suppress(OSError):  # its time of use only guides what is removed first
+                os.utime(Path(plan.graph).with_name(PLAN_FILE))
+        return plan
+
+    async def _prepare(self, model_path: Path, model_format: Format) -> Plan:
+        outcome = await _run_prepare_process(self._job(model_path, model_format))
+        if outcome.plan is None:
+            raise from_code(*(outcome.error or ("internal", "preparing gave no plan and no error")))
+        record = _Record(toolchain=self._toolchain, stamps=outcome.stamps, plan=outcome.plan)
+        index_file = self._index_file(model_path, model_format)
+        self._records[index_file] = record
+        _write_record(index_file, record)
+        return outcome.plan
+
+    def _job(self, model_path: Path, model_format: Format) -> PrepareJob:
+        return PrepareJob(
+            model_path=str(model_path.absolute()),
+            format=model_format,
+            toolchain=self._toolchain,
+            cache_dir=str(self._cache_dir),
+            cache_limit_bytes=self._cache_limit_bytes,
+        )
+
+    def _index_file(self, model_path: Path, model_format: Format) -> Path:
+        name = f"{model_format}:{model_path.absolute()}".encode(errors="surrogateescape")
+        return self._cache_dir / INDEX_FOLDER / f"{blake2b(name, digest_size=20).hexdigest()}.json"
+
+
+def toolchain() -> str:
+    """Names all that a plan depends on besides the model, without importing the engine."""
+    cpu = blake2b(_cpu_features(), digest_size=8).hexdigest()
+    return f"plan{_PLAN_VERSION} {_engine_version()} {platform.machine()} {cpu}"
+
+
+def _engine_version() -> str:
+    # Read from the package itself, because it is distributed under several names.
+    spec = find_spec("onnxruntime")
+    if spec is None or spec.origin is None:
+        return "onnxruntime missing"
+    info = Path(spec.origin).parent / "capi" / "build_and_package_info.py"
+    return " ".join(info.read_text().split())
+
+
+def _cpu_features() -> bytes:
+    with suppress(OSError), Path("/proc/cpuinfo").open("rb") as lines:
+        for line in lines:
+            if line.startswith((b"flags", b"Features", b"isa")):
+                return line
+    return platform.processor().encode()
+
+
+def _read_record(index_file: Path) -> _Record | None:
+    try:
+        return msgspec.json.decode(index_file.read_bytes(), type=_Record)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _write_record(index_file: Path, record: _Record) -> None:
+    """Readers see the old file or the new one. After a power cut it may be torn, hence unknown."""
+    draft = index_file.with_name(f".{os.getpid()}.{index_file.name}")
+    try:
+        index_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft.write_bytes(msgspec.json.encode(record))
+        draft.replace(index_file)
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink()
+        _log.warning("cannot remember the plan of a model: %s", error)
+
+
+async def _run_prepare_process(job: PrepareJob) -> PrepareOutcome:
+    """Run one job in a process group of its own; nothing of it is left on return."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "snoozeml.prepare"),  # -P: no modules from the working folder
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | {"ORT_DISABLE_TELEMETRY": "1"},
+        start_new_session=True,
+    )
+    try:
+        answer, last_lines = await _converse(process, msgspec.json.encode(job))
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    try:
+        return msgspec.json.decode(answer, type=PrepareOutcome)
+    except msgspec.MsgspecError:
+        ending = _ending(process.returncode)
+        _log.error("preparing %s %s; last lines: %s", job.model_path, ending, "\n".join(last_lines))
+        raise ModelFailed(f"preparing {job.model_path} {ending}") from None
+
+
+async def _converse(process: asyncio.subprocess.Process, job: bytes) -> tuple[bytes, deque[str]]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    async with asyncio.TaskGroup() as tasks:
+        last_lines = tasks.create_task(_drain_into_log(process.stderr))
+        process.stdin.write(job)
+        process.stdin.close()
+        answer = await process.stdout.read()
+    await process.wait()
+    return answer, last_lines.result()
+
+
+async def _drain_into_log(stderr: asyncio.StreamReader) -> deque[str]:
+    last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+    while chunk := await stderr.read(1 << 16):
+        for line in chunk.decode(errors="replace").splitlines():
+            _log.info("%s", line)
+            last_lines.append(line)
+    return last_lines
+
+
+def _ending(returncode: int | None) -> str:
+    if returncode is not None and returncode < 0:
+        return f"ended by {signal.Signals(-returncode).name}"
+    return f"ended without an answer, exit status {returncode}"

@@ -1,0 +1,1 @@
+"""Turns a model into a plan, in a short-lived process."""

@@ -1,0 +1,52 @@
+"""The prepare process: one job on standard input, one outcome on standard output.
+
+Exit status 0 means that the outcome is complete, be it a plan or an error.
+"""
+
+import os
+import sys
+import traceback
+from typing import Final
+
+import msgspec
+
+from snoozeml.core.plan import PrepareJob, PrepareOutcome
+from snoozeml.errors import Internal, OutOfMemory, SnoozeError
+
+_NICENESS: Final = 5  # models that are being served go first
+
+
+def main() -> None:
+    with os.fdopen(os.dup(1), "wb") as answer:
+        os.dup2(2, 1)  # whatever a library prints must not end up in the answer
+        job = msgspec.json.decode(sys.stdin.buffer.read(), type=PrepareJob)
+        answer.write(msgspec.json.encode(_outcome(job)) + b"\n")
+
+
+def _outcome(job: PrepareJob) -> PrepareOutcome:
+    try:
+        return _prepare(job)
+    except SnoozeError as error:
+        failure = error
+    except MemoryError:
+        failure = OutOfMemory(f"out of memory while preparing {job.model_path}")
+    except Exception:
+        traceback.print_exc()
+        failure = Internal(f"preparing {job.model_path} failed unexpectedly; the log has more")
+    return PrepareOutcome(error=(failure.code, failure.message))
+
+
+def _prepare(job: PrepareJob) -> PrepareOutcome:
+    # Both are read when the libraries are loaded, so the import must come after them.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    os.nice(_NICENESS)
+    try:
+        from snoozeml.prepare.onnx_model import prepare_onnx
+    except ImportError as error:
+        raise Internal(f"preparing models needs snoozeml[server]: {error}") from error
+    return prepare_onnx(job)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Turning an ONNX model into a plan."""
+
+from pathlib import Path
+
+from snoozeml.core.plan import FileStamp, Plan, PrepareJob, PrepareOutcome
+from snoozeml.core.tensors import Batching, Signature
+from snoozeml.errors import SnoozeError
+from snoozeml.prepare.batching import find_batching
+from snoozeml.prepare.cache import PlanCache
+from snoozeml.prepare.session import (
+    GRAPH_FILE,
+    WEIGHTS_FILE,
+    Session,
+    open_plainly,
+    open_plan,
+    optimise,
+    reason,
+)
+from snoozeml.prepare.signature import read_signature
+from snoozeml.prepare.source import Source, read_source
+from snoozeml.prepare.trials import trials_of
+
+
+class PlanDiffers(Exception):
+    """What was written does not declare, or does not answer, what the model does."""
+
+
+def prepare_onnx(job: PrepareJob) -> PrepareOutcome:
+    """Find or make the plan of an ONNX model.
+
+    A model that cannot be optimised ahead of time, or whose plan cannot be written to the cache,
+    gets an unprepared plan, which says why.
+
+    Raises:
+        ModelFailed: the model could not be served with any plan.
+        OutOfMemory: there was not enough memory to load it.
+    """
+    source = read_source(Path(job.model_path))
+    cache = PlanCache(Path(job.cache_dir), job.cache_limit_bytes)
+    key = source.key(job.toolchain)
+    try:
+        plan = cache.find(key) or _make_plan(source, cache, key)
+    except SnoozeError:
+        raise
+    except Exception as error:  # a full disk, an optimiser that cannot cope: plain loading may do
+        plan = _plain_plan(source, because=reason(error))
+    return PrepareOutcome(plan=plan, stamps=source.stamps + _stamps_of(plan))
+
+
+def _make_plan(source: Source, cache: PlanCache, key: str) -> Plan:
+    with cache.draft() as draft:
+        session = optimise(source.path, draft)
+        signature, batching = _describe(session, source)
+        _check_plan(open_plan(draft), session, signature)
+        source.check_unchanged()
+        plan = Plan(
+            format="onnx",
+            graph=GRAPH_FILE,
+            prepared=True,
+            signature=signature,
+            batching=batching,
+            weights_bytes=sum(path.stat().st_size for path in draft.iterdir()),
+        )
+        return cache.publish(draft, key, plan)
+
+
+def _plain_plan(source: Source, because: str) -> Plan:
+    signature, batching = _describe(open_plainly(source.path), source)
+    return Plan(
+        format="onnx",
+        graph=str(source.path),
+        prepared=False,
+        unprepared_because=because,
+        signature=signature,
+        batching=batching,
+        weights_bytes=source.size_bytes,
+    )
+
+
+def _describe(session: Session, source: Source) -> tuple[Signature, Batching]:
+    signature = read_signature(session, source.unranked_inputs)
+    with trials_of(session, signature) as trials:
+        return find_batching(signature, trials.rows)
+
+
+def _check_plan(plan: Session, session: Session, signature: Signature) -> None:
+    """Raises PlanDiffers."""
+    if read_signature(plan) != read_signature(session):
+        raise PlanDiffers("the optimised graph has other inputs or outputs than the model")
+    with trials_of(session, signature) as trials:
+        if not trials.same_answers(plan):
+            raise PlanDiffers("the optimised graph answers otherwise than the model")
+
+
+def _stamps_of(plan: Plan) -> tuple[FileStamp, ...]:
+    """Stamps of a prepared plan's own files; plan.json is left out, its time changes with use."""
+    if not plan.prepared:
+        return ()
+    graph = Path(plan.graph)
+    weights = graph.with_name(WEIGHTS_FILE)
+    return tuple(FileStamp.of(path) for path in (graph, weights) if path.exists())

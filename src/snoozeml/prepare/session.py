@@ -1,0 +1,69 @@
+"""Opening ONNX Runtime sessions the three ways that preparing needs."""
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import onnxruntime as ort
+
+from snoozeml.errors import ModelFailed, OutOfMemory
+
+GRAPH_FILE: Final = "plan.onnx"
+WEIGHTS_FILE: Final = "weights"
+_SMALLEST_OUTSIDE_BYTES: Final = 1024  # smaller tensors are quicker to parse than to map
+_ERRORS_ONLY: Final = 3
+
+Session = Any
+"""An `onnxruntime.InferenceSession`; the library carries no types."""
+
+
+def optimise(model: Path, folder: Path) -> Session:
+    """Open a model with all optimisations, and write the resulting graph and weights to `folder`.
+
+    The result suits this processor only: level ALL lays out convolutions for its vector width.
+    """
+    options = _options(ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
+    options.optimized_model_filepath = str(folder / GRAPH_FILE)
+    prefix = "session.optimized_model_external_initializers"
+    options.add_session_config_entry(f"{prefix}_file_name", WEIGHTS_FILE)
+    options.add_session_config_entry(f"{prefix}_min_size_in_bytes", str(_SMALLEST_OUTSIDE_BYTES))
+    return _open(model, options)
+
+
+def open_plan(folder: Path) -> Session:
+    """Open what `optimise` wrote, the way a worker does."""
+    return _open(folder / GRAPH_FILE, _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL))
+
+
+def open_plainly(model: Path) -> Session:
+    """Open a model that could not be optimised ahead of time.
+
+    Raises:
+        ModelFailed: the engine cannot load it.
+        OutOfMemory: there was not enough memory to load it.
+    """
+    try:
+        return _open(model, _options(ort.GraphOptimizationLevel.ORT_ENABLE_ALL))
+    except Exception as error:  # the engine's errors share no base class
+        if isinstance(error, MemoryError) or "bad_alloc" in str(error):
+            raise OutOfMemory(f"out of memory while loading {model}") from error
+        raise ModelFailed(f"the engine cannot load {model}: {reason(error)}") from error
+
+
+def reason(error: Exception) -> str:
+    """An error's text as one line, without the engine's status codes."""
+    text = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : ", "", " ".join(str(error).split()))
+    return text or type(error).__name__
+
+
+def _options(level: Any) -> Any:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = level
+    options.intra_op_num_threads = 1  # other models are being served on the other cores
+    options.log_severity_level = _ERRORS_ONLY
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    return options
+
+
+def _open(path: Path, options: Any) -> Session:
+    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])

@@ -1,0 +1,356 @@
+"""The daemon's plan store with real prepare processes."""
+
+import asyncio
+import logging
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from asyncio.subprocess import Process
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from onnx import helper
+
+import models
+from snoozeml.core.plan import PLAN_FILE, Plan
+from snoozeml.errors import ModelFailed
+from snoozeml.lifecycle import plans
+from snoozeml.lifecycle.plans import PlanStore, toolchain
+
+LIMIT_BYTES = 1 << 30
+
+
+@pytest.fixture
+def cache_dir(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return models.encoder_model(tmp_path / "model.onnx", layers=1)
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[Process]:
+    """The prepare processes that were started."""
+    started: asyncio.Queue[Process] = asyncio.Queue()
+    start: Callable[..., Any] = asyncio.create_subprocess_exec
+
+    async def recording(*args: Any, **kwargs: Any) -> Process:
+        process: Process = await start(*args, **kwargs)
+        started.put_nowait(process)
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", recording)
+    return started
+
+
+def store(cache_dir: Path) -> PlanStore:
+    return PlanStore(cache_dir, LIMIT_BYTES)
+
+
+def ensure(cache_dir: Path, model: Path) -> Plan:
+    return asyncio.run(store(cache_dir).ensure(model, "onnx"))
+
+
+def plan_folder(plan: Plan) -> Path:
+    return Path(plan.graph).parent
+
+
+def run(graph: Path | str, level: Any, feed: dict[str, Any]) -> list[Any]:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = level
+    session = ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    answer: list[Any] = session.run(None, feed)
+    return answer
+
+
+def test_a_prepared_plan_answers_like_the_model(cache_dir: Path, model: Path) -> None:
+    plan = ensure(cache_dir, model)
+    assert plan.prepared
+    assert plan.batching == "merge"
+    assert plan.weights_bytes == sum(
+        (plan_folder(plan) / name).stat().st_size for name in ("plan.onnx", "weights")
+    )
+    ids = np.arange(12).reshape(2, 6)
+    feed = {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}
+    levels = ort.GraphOptimizationLevel
+    got = run(plan.graph, levels.ORT_DISABLE_ALL, feed)
+    wanted = run(model, levels.ORT_ENABLE_ALL, feed)
+    np.testing.assert_allclose(got[0], wanted[0], atol=1e-5)
+
+
+def test_a_plan_needs_none_of_the_model_files(cache_dir: Path, tmp_path: Path) -> None:
+    path = models.external_data_model(tmp_path / "model.onnx")
+    plan = ensure(cache_dir, path)
+    assert plan.prepared
+    path.unlink()
+    (tmp_path / "weights.bin").unlink()
+    feed = {"x": np.ones((1, 64), dtype=np.float32)}
+    assert run(plan.graph, ort.GraphOptimizationLevel.ORT_DISABLE_ALL, feed)[0].shape == (1, 64)
+
+
+def test_a_plan_is_known_without_a_process(
+    cache_dir: Path, model: Path, processes: asyncio.Queue[Process]
+) -> None:
+    assert store(cache_dir).known(model, "onnx") is None
+    plan = ensure(cache_dir, model)
+    assert store(cache_dir).known(model, "onnx") == plan
+    assert ensure(cache_dir, model) == plan
+    assert processes.qsize() == 1
+
+
+def test_using_a_plan_renews_its_time_of_use(cache_dir: Path, model: Path) -> None:
+    described = plan_folder(ensure(cache_dir, model)) / PLAN_FILE
+    os.utime(described, (0, 0))
+    store(cache_dir).known(model, "onnx")
+    assert described.stat().st_mtime == 0
+    ensure(cache_dir, model)
+    assert described.stat().st_mtime > 0
+
+
+def test_a_changed_model_is_prepared_again(cache_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    here = store(cache_dir)
+    before = asyncio.run(here.ensure(models.linear_model(path), "onnx"))
+    models.linear_model(path, seed=1)
+    assert here.known(path, "onnx") is None
+    after = asyncio.run(here.ensure(path, "onnx"))
+    assert after.graph != before.graph
+    assert here.known(path, "onnx") == after
+
+
+def test_changed_external_data_are_noticed(cache_dir: Path, tmp_path: Path) -> None:
+    path = models.external_data_model(tmp_path / "model.onnx")
+    before = ensure(cache_dir, path)
+    weights = tmp_path / "weights.bin"
+    weights.write_bytes(bytes(weights.stat().st_size))
+    assert store(cache_dir).known(path, "onnx") is None
+    assert ensure(cache_dir, path).graph != before.graph
+
+
+def test_a_copy_of_a_model_shares_its_plan(cache_dir: Path, model: Path) -> None:
+    copy = model.with_name("copy.onnx")
+    shutil.copy(model, copy)
+    assert ensure(cache_dir, model) == ensure(cache_dir, copy)
+
+
+def test_another_toolchain_gets_another_plan(
+    cache_dir: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = ensure(cache_dir, model)
+    monkeypatch.setattr(plans, "toolchain", lambda: "a new release")
+    assert store(cache_dir).known(model, "onnx") is None
+    assert ensure(cache_dir, model).graph != before.graph
+
+
+def vanish(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def truncate_weights(folder: Path) -> None:
+    os.truncate(folder / "weights", 100)
+
+
+def garble_description(folder: Path) -> None:
+    (folder / PLAN_FILE).write_bytes(b"\xff{")
+    (folder / "plan.onnx").touch()
+
+
+def garble_index(folder: Path) -> None:
+    for entry in (folder.parent.parent / "index").iterdir():
+        entry.write_bytes(b'{"plan": "\xff"}')
+
+
+@pytest.mark.parametrize("damage", [vanish, truncate_weights, garble_description, garble_index])
+def test_a_damaged_cache_is_rebuilt(
+    cache_dir: Path, model: Path, damage: Callable[[Path], None]
+) -> None:
+    before = ensure(cache_dir, model)
+    whole = Path(before.graph).read_bytes()
+    damage(plan_folder(before))
+    assert store(cache_dir).known(model, "onnx") is None
+    assert ensure(cache_dir, model) == before
+    assert Path(before.graph).read_bytes() == whole
+    assert (plan_folder(before) / "weights").stat().st_size > 100
+
+
+def test_daemons_that_prepare_at_once_all_succeed(cache_dir: Path, model: Path) -> None:
+    async def at_once() -> list[Plan]:
+        return await asyncio.gather(*(store(cache_dir).ensure(model, "onnx") for _ in range(3)))
+
+    prepared = asyncio.run(at_once())
+    assert prepared[0].prepared
+    assert prepared.count(prepared[0]) == 3
+    assert [path.name for path in (cache_dir / "plans").iterdir()] == [
+        plan_folder(prepared[0]).name
+    ]
+    assert store(cache_dir).known(model, "onnx") == prepared[0]
+
+
+@pytest.fixture(params=[50_000, 4000, 10])
+def nearly_full_disk(model: Path, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Once the model is there, no file can grow beyond some bytes: room for what is small."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (request.param, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.usefixtures("nearly_full_disk")
+def test_on_a_full_disk_the_model_is_loaded_plainly(cache_dir: Path, model: Path) -> None:
+    plan = ensure(cache_dir, model)
+    assert not plan.prepared
+    assert plan.unprepared_because
+    assert plan.graph == str(model)
+    assert plan.signature.outputs[0].name == "last_hidden_state"
+    assert list((cache_dir / "plans").iterdir()) == []
+    assert not list((cache_dir / "index").glob(".*"))
+
+
+def test_an_unwritable_cache_is_no_obstacle(
+    tmp_path: Path, model: Path, processes: asyncio.Queue[Process]
+) -> None:
+    (tmp_path / "file").touch()
+    here = store(tmp_path / "file")
+    plan = asyncio.run(here.ensure(model, "onnx"))
+    assert not plan.prepared
+    assert "Not a directory" in (plan.unprepared_because or "")
+    assert here.known(model, "onnx") == plan
+    assert asyncio.run(here.ensure(model, "onnx")) == plan
+    assert processes.qsize() == 1
+
+
+def test_an_unprepared_plan_is_tried_again_after_a_while(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    here = store(tmp_path / "file")
+    asyncio.run(here.ensure(model, "onnx"))
+    monkeypatch.setattr(plans, "_UNPREPARED_LIFE_S", 0.0)
+    assert here.known(model, "onnx") is None
+
+
+def not_a_model(path: Path) -> Path:
+    path.write_text("hello")
+    return path
+
+
+def unknown_operator(path: Path) -> Path:
+    node = helper.make_node("NoSuchOperator", ["x"], ["y"])
+    return models.save(path, [node], [models.value("x", [1])], [models.value("y", [1])])
+
+
+def reaches_out(path: Path) -> Path:
+    os.mkfifo(path.parent / "pipe")  # opening it would hang
+    (path.parent / "inner").mkdir()
+    return models.external_data_model(path.parent / "inner" / path.name, "../pipe")
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda path: path, "model file not found: {path}"),
+        (not_a_model, "{path} is not an ONNX model"),
+        (unknown_operator, "NoSuchOperator"),
+        (models.sequence_output_model, "zipmap"),
+        (reaches_out, "'../pipe'"),
+    ],
+)
+def test_a_model_that_cannot_be_served_says_why(
+    cache_dir: Path, tmp_path: Path, build: Callable[[Path], Path], message: str
+) -> None:
+    path = build(tmp_path / "model.onnx")
+    with pytest.raises(ModelFailed) as failure:
+        ensure(cache_dir, path)
+    assert message.format(path=path) in failure.value.message
+    assert not any(cache_dir.glob("plans/*"))
+    assert store(cache_dir).known(path, "onnx") is None
+
+
+def test_cancelling_kills_the_process_and_reaps_it(
+    cache_dir: Path, model: Path, processes: asyncio.Queue[Process]
+) -> None:
+    async def cancel_early() -> Process:
+        preparing = asyncio.create_task(store(cache_dir).ensure(model, "onnx"))
+        process = await processes.get()
+        preparing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await preparing
+        return process
+
+    process = asyncio.run(cancel_early())
+    assert process.returncode == -signal.SIGKILL
+    with pytest.raises(ProcessLookupError):
+        os.kill(process.pid, 0)
+    assert ensure(cache_dir, model).prepared
+    assert len(list((cache_dir / "plans").iterdir())) == 1
+
+
+def test_a_process_that_dies_is_an_error_that_says_how(
+    cache_dir: Path,
+    model: Path,
+    processes: asyncio.Queue[Process],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def kill_early() -> None:
+        preparing = asyncio.create_task(store(cache_dir).ensure(model, "onnx"))
+        os.kill((await processes.get()).pid, signal.SIGSEGV)
+        with pytest.raises(ModelFailed, match="ended by SIGSEGV"):
+            await preparing
+
+    asyncio.run(kill_early())
+    assert "SIGSEGV" in caplog.text
+
+
+def test_noise_ends_up_in_the_log_and_never_in_the_answer(
+    cache_dir: Path,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    noisy = tmp_path / "site"
+    noisy.mkdir()
+    (noisy / "sitecustomize.py").write_text(
+        "import atexit, os\n"
+        "atexit.register(lambda: (print('python noise', flush=True), os.write(1, b'fd noise')))\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(noisy), prepend=os.pathsep)
+    with caplog.at_level(logging.INFO, "snoozeml.prepare"):
+        assert ensure(cache_dir, model).prepared
+    assert "python noise" in caplog.text
+    assert "fd noise" in caplog.text
+
+
+def test_no_module_is_loaded_from_the_working_folder(
+    cache_dir: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (model.parent / "onnx.py").write_text("raise SystemExit('not mine')")
+    monkeypatch.chdir(model.parent)
+    assert ensure(cache_dir, model).prepared
+
+
+def test_the_plan_store_loads_no_engine() -> None:
+    script = (
+        "import sys, pathlib\n"
+        "from snoozeml.lifecycle.plans import PlanStore\n"
+        "PlanStore(pathlib.Path('cache'), 0).known(pathlib.Path('model.onnx'), 'onnx')\n"
+        "print({'numpy', 'onnx', 'onnxruntime', 'google'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"
+
+
+def test_the_toolchain_names_the_engine_version() -> None:
+    assert ort.__version__ in toolchain()
+    assert toolchain() == toolchain()

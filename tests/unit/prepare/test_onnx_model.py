@@ -1,0 +1,96 @@
+"""Making a plan while something goes wrong at each step."""
+
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+import pytest
+
+import models
+from snoozeml.core.plan import PLANS_FOLDER, Plan, PrepareJob
+from snoozeml.errors import ModelFailed, OutOfMemory
+from snoozeml.prepare import onnx_model, session
+from snoozeml.prepare.onnx_model import prepare_onnx
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return models.linear_model(tmp_path / "model.onnx")
+
+
+def prepare(model: Path) -> Plan:
+    job = PrepareJob(
+        model_path=str(model),
+        format="onnx",
+        toolchain="t",
+        cache_dir=str(model.parent / "cache"),
+        cache_limit_bytes=1 << 20,
+    )
+    plan = prepare_onnx(job).plan
+    assert plan is not None
+    return plan
+
+
+def published(model: Path) -> list[Path]:
+    return list((model.parent / "cache" / PLANS_FOLDER).iterdir())
+
+
+def test_a_plan_that_answers_otherwise_is_not_published(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = models.linear_model(model.with_name("other.onnx"), seed=1)
+    monkeypatch.setattr(onnx_model, "open_plan", lambda _: session.open_plainly(other))
+    plan = prepare(model)
+    assert not plan.prepared
+    assert plan.unprepared_because == "the optimised graph answers otherwise than the model"
+    assert published(model) == []
+
+
+def test_a_plan_with_another_interface_is_not_published(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = models.linear_model(model.with_name("other.onnx"), classes=4)
+    monkeypatch.setattr(onnx_model, "open_plan", lambda _: session.open_plainly(other))
+    plan = prepare(model)
+    assert not plan.prepared
+    assert "other inputs or outputs" in (plan.unprepared_because or "")
+    assert published(model) == []
+
+
+def test_a_model_that_changes_meanwhile_gets_no_plan(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def optimise(path: Path, folder: Path) -> Any:
+        opened = session.optimise(path, folder)
+        models.linear_model(path, seed=1)
+        return opened
+
+    monkeypatch.setattr(onnx_model, "optimise", optimise)
+    with pytest.raises(ModelFailed, match="changed while it was being prepared"):
+        prepare(model)
+    assert published(model) == []
+
+
+def test_a_failing_optimiser_is_no_obstacle(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def optimise(path: Path, folder: Path) -> Any:
+        raise RuntimeError("[ONNXRuntimeError] : 1 : FAIL : cannot\n  optimise")
+
+    monkeypatch.setattr(onnx_model, "optimise", optimise)
+    plan = prepare(model)
+    assert not plan.prepared
+    assert plan.unprepared_because == "cannot optimise"
+    assert plan.graph == str(model)
+    assert plan.weights_bytes == model.stat().st_size
+    assert plan.batching == "merge"
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc")])
+def test_too_little_memory_has_a_name(
+    model: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(ort, "InferenceSession", fail)
+    with pytest.raises(OutOfMemory, match="out of memory while loading"):
+        prepare(model)
