@@ -69,7 +69,7 @@ class Daemon:
                 launcher=launcher,
                 tasks=tasks,
                 totals=totals,
-                threads=usable_cores(),
+                cores=usable_cores(),
             )
             registry = Registry(around)
             serving = Serving(registry, totals)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
+from msgspec.structs import replace
 from onnx import helper
 
 import models
@@ -177,7 +178,8 @@ def test_a_damaged_cache_is_rebuilt(
     whole = Path(before.graph).read_bytes()
     damage(plan_folder(before))
     assert store(cache_dir).known(model, "onnx") is None
-    assert ensure(cache_dir, model) == before
+    # How long a row took is measured anew; all else is as it was.
+    assert replace(ensure(cache_dir, model), row_s=before.row_s) == before
     assert Path(before.graph).read_bytes() == whole
     assert (plan_folder(before) / "weights").stat().st_size > 100
 

@@ -27,6 +27,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         prepared: the graph is optimised already and its weights lie beside it, ready to be mapped.
             False: preparing failed for the reason in `unprepared_because`, and the engine loads the
             original file plainly.
+        row_s: what one row of made-up data took on one thread when the plan was made, in seconds;
+            None when the model refused such data.
         weights_bytes: size of what loading will map or read, a first guess at the model's memory.
     """
 
@@ -36,6 +38,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     unprepared_because: str | None = None
     signature: Signature
     batching: Batching
+    row_s: float | None = None
     weights_bytes: int
 
 

@@ -13,6 +13,7 @@ from snoozeml.core.plan import Plan, WorkerFailure, WorkerSpec
 from snoozeml.core.request import InferenceRequest
 from snoozeml.errors import Internal, ModelFailed, ShuttingDown, SnoozeError, WorkerCrashed
 from snoozeml.lifecycle import effects, events
+from snoozeml.lifecycle.cpu import engine_threads
 from snoozeml.lifecycle.dispatch import Dispatch, Lane, Ticket
 from snoozeml.lifecycle.machine import Model, Phase, step
 from snoozeml.lifecycle.memory import proportional_bytes
@@ -33,14 +34,14 @@ class Surroundings(NamedTuple):
 
     Attributes:
         tasks: where effects that take time run; an actor never outlives it.
-        threads: engine threads of a worker whose model does not say otherwise.
+        cores: how many a worker's engine may keep busy.
     """
 
     plans: PlanStore
     launcher: Launcher
     tasks: asyncio.TaskGroup
     totals: Totals
-    threads: int
+    cores: int
 
 
 class ModelActor:
@@ -261,7 +262,7 @@ class ModelActor:
             max_batch_size=config.max_batch_size,
             max_batch_delay_s=config.max_batch_delay_ms / 1000,
             batching=config.batching,
-            threads=config.threads or around.threads,
+            threads=engine_threads(config.threads, self.plan, around.cores),
         )
         return await Worker.start(around.launcher, spec, self._receive)
 

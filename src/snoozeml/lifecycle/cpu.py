@@ -4,6 +4,12 @@ import math
 import os
 from pathlib import Path
 
+from snoozeml.core.plan import Plan
+
+# Handing work to another thread and waiting for it costs tens of microseconds. A model whose row
+# takes less than this loses more by sharing it than it gains, and takes a core from its neighbours.
+_WORTH_SHARING_S = 0.0002
+
 _CGROUP_V2 = Path("/sys/fs/cgroup/cpu.max")
 _CGROUP_V1 = Path("/sys/fs/cgroup/cpu")
 
@@ -38,3 +44,16 @@ def usable_cores() -> int:
     quota = _cores_by_cgroup()
     cores = _cores_by_affinity()
     return cores if quota is None else max(1, min(cores, math.ceil(quota)))
+
+
+def engine_threads(asked: int, plan: Plan, cores: int) -> int:
+    """Threads for one worker's engine.
+
+    Args:
+        asked: what the configuration says; 0 leaves it to us.
+        cores: how many may be kept busy.
+    """
+    if asked:
+        return asked
+    small = plan.row_s is not None and plan.row_s < _WORTH_SHARING_S
+    return 1 if small else cores

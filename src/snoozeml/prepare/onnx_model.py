@@ -51,7 +51,7 @@ def _make_plan(source: Source, cache: PlanCache, key: str) -> Plan:
     with cache.draft() as draft:
         session = optimise(source.path, draft)
         signature, batching = _describe(session, source)
-        _check_plan(open_plan(draft), session, signature)
+        row_s = _check_plan(open_plan(draft), session, signature)
         source.check_unchanged()
         plan = Plan(
             format="onnx",
@@ -59,6 +59,7 @@ def _make_plan(source: Source, cache: PlanCache, key: str) -> Plan:
             prepared=True,
             signature=signature,
             batching=batching,
+            row_s=row_s,
             weights_bytes=sum(path.stat().st_size for path in draft.iterdir()),
         )
         return cache.publish(draft, key, plan)
@@ -83,13 +84,18 @@ def _describe(session: Session, source: Source) -> tuple[Signature, Batching]:
         return find_batching(signature, trials.rows)
 
 
-def _check_plan(plan: Session, session: Session, signature: Signature) -> None:
-    """Raises PlanDiffers."""
+def _check_plan(plan: Session, session: Session, signature: Signature) -> float | None:
+    """See whether a plan is as good as its model, and how long it takes for a row.
+
+    Raises:
+        PlanDiffers: it is not.
+    """
     if read_signature(plan) != read_signature(session):
         raise PlanDiffers("the optimised graph has other inputs or outputs than the model")
     with trials_of(session, signature) as trials:
         if not trials.same_answers(plan):
             raise PlanDiffers("the optimised graph answers otherwise than the model")
+        return trials.row_s(plan)
 
 
 def _stamps_of(plan: Plan) -> tuple[FileStamp, ...]:

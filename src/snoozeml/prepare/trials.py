@@ -5,6 +5,7 @@ nothing against them; a trial that cannot run has no result.
 """
 
 import math
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Timer
@@ -27,6 +28,7 @@ _OPEN_SIZES: Final = (16, 64, 224, 512)
 _LARGEST_ELEMENTS: Final = 1 << 22
 _FATAL_ONLY: Final = 4
 _BUDGET_S: Final = 5.0  # for all trials of one model
+_TIMED_RUNS: Final = 4  # the first one pays for what is made on first use
 _DTYPES: Final[dict[Datatype, np.dtype[Any]]] = {
     "BOOL": np.dtype(np.bool_),
     "UINT8": np.dtype(np.uint8),
@@ -92,6 +94,21 @@ class Trials:
         if answer is None:
             return bool(self._options.terminate)
         return all(map(_close, answer, wanted))
+
+    def row_s(self, plan: Session) -> float | None:
+        """Seconds that a plan takes for one row, at its best; None when it refuses made-up data."""
+        axes = tuple(spec.batch_axis for spec in self._inputs)
+        start = self._start(axes)
+        if start is None:
+            return None
+        row = _row(start[0], axes, 0)
+        best_s = math.inf
+        for _ in range(_TIMED_RUNS):
+            began = time.perf_counter()
+            if self._run(plan, row) is None:
+                return None
+            best_s = min(best_s, time.perf_counter() - began)
+        return best_s
 
     def _start(self, axes: Axes) -> tuple[Feed, list[Array]] | None:
         """The first made-up feed of two rows whose first row the model accepts, with its answer."""

@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-
 # Below this size one copy is cheaper than handing the kernel a list of pieces.
 _JOIN_BELOW_BYTES = 64 * 1024
 
