@@ -136,7 +136,8 @@ class HttpApp:
             headers.append((b"x-snooze-cold-start-ms", b"%.3f" % (result.cold_start_s * 1000)))
         if request.id is not None:
             headers.append((b"x-request-id", request.id.encode()))
-        await send_reply(send, 200, result.body, headers)
+        with connection.answers.one_write():
+            await send_reply(send, 200, result.body, headers)
 
     async def _read_body(self, request: Request, receive: Receive) -> list[bytes]:
         """Read the whole body.

@@ -8,7 +8,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from snoozeml.errors import InvalidInput
 from snoozeml.fronts.http.replies import STATUS, error_body, error_headers, new_request_id
-from snoozeml.wire.transport import CoalescingTransport
+from snoozeml.fronts.http.transport import HoldingTransport
 
 STATE_KEY = "connection"
 """Where the application finds its connection in `scope["state"]`."""
@@ -19,17 +19,20 @@ class Connection(HttpToolsProtocol):
 
     Attributes:
         on_gone: called when the client leaves while its request is being answered.
+        answers: the transport, for an answer that wants to be sent in one piece.
     """
 
     on_gone: Callable[[], None] | None = None
     on_closed: Callable[[], None]
+    answers: HoldingTransport
 
     def __init__(self, on_closed: Callable[[], None], **arguments: Any) -> None:
         super().__init__(**arguments, app_state={STATE_KEY: self})
         self.on_closed = on_closed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(CoalescingTransport(transport))
+        self.answers = HoldingTransport(transport)
+        super().connection_made(self.answers)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

@@ -1,0 +1,61 @@
+"""A transport that can send the head and the body of an answer in one system call."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class HoldingTransport(asyncio.Transport):
+    """Passes everything through, except while it is told to hold what is written.
+
+    uvloop sends at once what it is given, and a system call costs as much as the rest of a small
+    answer.
+    """
+
+    def __init__(self, inner: asyncio.Transport) -> None:
+        super().__init__()
+        self._inner = inner
+        self._held: list[bytes] | None = None
+
+    @contextmanager
+    def one_write(self) -> Iterator[None]:
+        """Send what is written in this block in one piece at its end."""
+        self._held = []
+        try:
+            yield
+        finally:
+            self._release()
+
+    def write(self, data: Any) -> None:
+        if self._held is None:
+            self._inner.write(data)
+        else:
+            self._held.append(data)
+
+    def close(self) -> None:
+        self._release()
+        self._inner.close()
+
+    def abort(self) -> None:
+        self._inner.abort()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._inner.get_extra_info(name, default)
+
+    def is_closing(self) -> bool:
+        return self._inner.is_closing()
+
+    def pause_reading(self) -> None:
+        self._inner.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._inner.resume_reading()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._inner.set_protocol(protocol)
+
+    def _release(self) -> None:
+        held, self._held = self._held, None
+        if held and not self._inner.is_closing():
+            self._inner.writelines(held)
