@@ -1,0 +1,154 @@
+"""The JSON dialect of `/v1/models/{id}/infer`: bodies to arrays, arrays to bodies."""
+
+import base64
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Generic, TypeVar
+
+import msgspec
+import orjson
+
+from snoozeml.core.tensors import Signature
+from snoozeml.errors import InvalidInput
+from snoozeml.wire.json_data import DataReader
+from snoozeml.wire.json_values import parse_exactly, quoted
+from snoozeml.wire.shapes import ShapeRules
+from snoozeml.wire.tensors import Array, Inference
+
+_Data = TypeVar("_Data")
+_Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+
+
+class _Tensor(msgspec.Struct, Generic[_Data]):
+    name: str
+    shape: list[_Size]
+    data: _Data
+    datatype: str | None = None
+
+
+class _Body(msgspec.Struct, Generic[_Data]):
+    """A request; of `timeout_ms`, which the daemon heeds, only the form is checked here."""
+
+    inputs: list[_Tensor[_Data]]
+    outputs: list[str] | None = None
+    parameters: dict[str, Any] | None = None
+    timeout_ms: _Milliseconds | None = None
+
+
+_decode_body: Final = msgspec.json.Decoder(_Body[msgspec.Raw]).decode
+
+
+class JsonV1:
+    """Decodes requests to one model and encodes its answers."""
+
+    def __init__(self, model_id: str, signature: Signature) -> None:
+        self._model_id: Final = model_id
+        self._rules: Final = ShapeRules(signature.inputs)
+        self._readers: Final = {spec.name: DataReader(spec) for spec in signature.inputs}
+        self._outputs: Final = tuple(spec.name for spec in signature.outputs)
+        self._datatypes: Final = {spec.name: spec.datatype for spec in signature.outputs}
+
+    def decode(self, body: bytes) -> Inference:
+        """Read a request; every input of the answer fits the signature.
+
+        Raises:
+            InvalidInput: it is not JSON, not a request, or names or values do not fit the model.
+            ShapeMismatch: shapes do not fit the model, the data or each other.
+        """
+        request = _parse(body)
+        tensors = self._by_name(request.inputs)
+        self._rules.check({name: tensor.shape for name, tensor in tensors.items()})
+        inputs = {}
+        for name, tensor in tensors.items():
+            reader, data = self._readers[name], tensor.data
+            if tensor.datatype is not None:
+                reader.check_datatype(tensor.datatype)
+            if isinstance(data, msgspec.Raw):
+                inputs[name] = reader.from_text(bytes(data), tensor.shape)
+            else:
+                inputs[name] = reader.from_values(data, tensor.shape)
+        return Inference(inputs, self._requested(request.outputs))
+
+    def encode(self, names: Sequence[str], outputs: Sequence[Array], duration_s: float) -> bytes:
+        """Write an answer; floats that are not finite become null."""
+        tensors = []
+        for name, array in zip(names, outputs, strict=True):
+            tensor: dict[str, Any] = {
+                "name": name,
+                "shape": array.shape,
+                "datatype": self._datatypes[name],
+                "data": array.ravel(),  # contiguous, as orjson needs it
+            }
+            if array.dtype.hasobject:
+                tensor |= _text_members(tensor["data"].tolist())
+            tensors.append(tensor)
+        return orjson.dumps(
+            {
+                "model_id": self._model_id,
+                "outputs": tensors,
+                "duration_ms": duration_s * 1000,
+            },
+            option=orjson.OPT_SERIALIZE_NUMPY,
+        )
+
+    def _by_name(self, tensors: Sequence[_Tensor[Any]]) -> dict[str, _Tensor[Any]]:
+        found: dict[str, _Tensor[Any]] = {}
+        for tensor in tensors:
+            if tensor.name not in self._readers:
+                raise InvalidInput(
+                    f"unknown input {quoted(tensor.name)}; the model takes {quoted(*self._readers)}"
+                )
+            if tensor.name in found:
+                raise InvalidInput(f"input {tensor.name!r} is there more than once")
+            found[tensor.name] = tensor
+        if len(found) < len(self._readers):
+            missing = [name for name in self._readers if name not in found]
+            raise InvalidInput(f"missing in inputs: {quoted(*missing)}")
+        return found
+
+    def _requested(self, names: list[str] | None) -> tuple[str, ...]:
+        if names is None:
+            return self._outputs
+        for name in names:
+            if name not in self._datatypes:
+                raise InvalidInput(
+                    f"unknown output {quoted(name)}; the model gives {quoted(*self._outputs)}"
+                )
+        if not names or len(set(names)) < len(names):
+            raise InvalidInput(
+                f"outputs must name some of {quoted(*self._outputs)}, each once, or be left out"
+            )
+        return tuple(names)
+
+
+def _parse(body: bytes) -> _Body[Any]:
+    try:
+        return _decode_body(body)
+    except msgspec.ValidationError as error:
+        raise _not_a_request(error) from None
+    except RecursionError:
+        raise InvalidInput("the body nests its JSON too deeply") from None
+    except msgspec.DecodeError as error:
+        if b"NaN" not in body and b"Infinity" not in body:
+            raise InvalidInput(f"the body must be JSON in UTF-8: {error}") from None
+    try:
+        return msgspec.convert(parse_exactly(body), _Body[Any])
+    except msgspec.ValidationError as error:
+        raise _not_a_request(error) from None
+
+
+def _not_a_request(error: msgspec.ValidationError) -> InvalidInput:
+    return InvalidInput(
+        f'{error}; a request is an object {{"inputs": [{{"name", "shape", "data", "datatype"?}}],'
+        ' "outputs"?: [names], "parameters"?: {}, "timeout_ms"?: whole number above 0}'
+    )
+
+
+def _text_members(values: list[str | bytes]) -> dict[str, Any]:
+    """Text as text; if any of it is not UTF-8, then all of it in base64, with a note saying so."""
+    raw = [value.encode() if isinstance(value, str) else value for value in values]
+    try:
+        return {"data": [value.decode() for value in raw]}
+    except UnicodeDecodeError:
+        encoded = [base64.b64encode(value).decode() for value in raw]
+        return {"data": encoded, "parameters": {"content_type": "base64"}}

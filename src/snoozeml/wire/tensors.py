@@ -1,0 +1,45 @@
+"""Tensors as numpy arrays, and what a decoded request is made of.
+
+Only a worker imports this: the daemon's side of the wire stays free of numpy.
+"""
+
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Tensors = dict[str, Array]
+
+DTYPES: Final[dict[str, np.dtype[Any]]] = {
+    "BOOL": np.dtype(np.bool_),
+    "UINT8": np.dtype(np.uint8),
+    "UINT16": np.dtype(np.uint16),
+    "UINT32": np.dtype(np.uint32),
+    "UINT64": np.dtype(np.uint64),
+    "INT8": np.dtype(np.int8),
+    "INT16": np.dtype(np.int16),
+    "INT32": np.dtype(np.int32),
+    "INT64": np.dtype(np.int64),
+    "FP16": np.dtype(np.float16),
+    "FP32": np.dtype(np.float32),
+    "FP64": np.dtype(np.float64),
+    "BYTES": np.dtype(object),
+}
+"""The array type that holds a datatype. BYTES is an array of `str` (or `bytes`, in outputs).
+
+BF16 is missing because numpy has no such type; an engine refuses a model that needs it.
+"""
+
+
+class Inference(msgspec.Struct, gc=False):
+    """A decoded request.
+
+    Attributes:
+        inputs: one array per input of the model, in the model's own datatype.
+        outputs: names of the outputs to answer with, in that order.
+    """
+
+    inputs: Tensors
+    outputs: tuple[str, ...]

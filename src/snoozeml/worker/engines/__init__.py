@@ -1,0 +1,41 @@
+"""Adapters from a library that runs models to one small interface."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from snoozeml.core.plan import WorkerSpec
+from snoozeml.wire.tensors import Array, Tensors
+
+
+class Engine(Protocol):
+    """A loaded model. It is never closed: the end of the process gives everything back."""
+
+    @property
+    def device(self) -> str:
+        """Where the model runs: `cpu`, `cuda:0`, …"""
+
+    def infer(self, inputs: Tensors, outputs: Sequence[str]) -> Sequence[Array]:
+        """Run the model once and return the named outputs, in that order.
+
+        Args:
+            inputs: one array for every input of the signature, in its datatype.
+
+        Raises:
+            SnoozeError: the model refused or failed, in words that are safe to show. Any other
+                exception counts as a bug in the engine.
+        """
+
+
+LoadEngine = Callable[[WorkerSpec], Engine]
+
+
+def load_engine(spec: WorkerSpec) -> Engine:
+    """Load a model with the engine that its plan's format asks for.
+
+    Raises:
+        ModelFailed: the model cannot be loaded, or not on this device.
+        OutOfMemory: there is not enough memory for it.
+    """
+    from snoozeml.worker.engines.onnx import OnnxEngine  # a worker imports no other engine
+
+    return OnnxEngine(spec)

@@ -1,0 +1,23 @@
+"""Exceptions as they travel to the daemon."""
+
+import traceback
+
+from snoozeml.core.plan import WorkerFailure
+from snoozeml.errors import Internal, InvalidInput, OutOfMemory, SnoozeError
+
+
+def failure_of(error: Exception) -> WorkerFailure:
+    """Code and safe message of an exception, and its traceback unless the client was at fault."""
+    if isinstance(error, InvalidInput):
+        return WorkerFailure(code=error.code, message=error.message)
+    named = _named(error)
+    trace = "".join(traceback.format_exception(error))
+    return WorkerFailure(code=named.code, message=named.message, traceback=trace)
+
+
+def _named(error: Exception) -> SnoozeError:
+    if isinstance(error, SnoozeError):
+        return error
+    if isinstance(error, MemoryError):
+        return OutOfMemory("out of memory in the model's worker")
+    return Internal(f"internal error in the model's worker ({type(error).__name__})")

@@ -1,0 +1,223 @@
+"""The worker's loop: read, decode, batch, run, encode, send."""
+
+import contextlib
+import gc
+import signal
+import socket
+import time
+from typing import Final
+
+import msgspec
+
+from snoozeml.core.plan import WorkerFailure, WorkerReady, WorkerSpec
+from snoozeml.core.request import Codec
+from snoozeml.errors import DeadlineExceeded
+from snoozeml.wire.frames import Frame, Kind, header
+from snoozeml.wire.json_v1 import JsonV1
+from snoozeml.worker.batcher import Batcher, Pending, Run
+from snoozeml.worker.engines import Engine, LoadEngine, load_engine
+from snoozeml.worker.failures import failure_of
+from snoozeml.worker.pacing import AdaptivePace, FixedPace, Pace
+from snoozeml.worker.reader import FrameReader
+from snoozeml.worker.rows import RowLayout
+from snoozeml.worker.runner import Answer, Runner
+
+_LATE: Final = WorkerFailure(
+    code=DeadlineExceeded.code, message="the deadline passed before the model could run"
+)
+_clock: Final = time.monotonic
+
+
+def serve(sock: socket.socket, load: LoadEngine = load_engine) -> None:
+    """Hold one model and answer requests until the daemon says stop or goes away.
+
+    Takes over two signals: SIGINT is ignored, SIGTERM ends the process after the batch in hand.
+
+    Args:
+        sock: one end of a connected stream socketpair, blocking. The first frame is START.
+        load: makes the engine for what START says.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the daemon
+    signal.signal(signal.SIGTERM, lambda *_: _stop_reading(sock))
+    # The daemon may go away at any moment; then nobody is left to answer.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        _serve(sock, load)
+
+
+def _stop_reading(sock: socket.socket) -> None:
+    """Make every wait for the daemon end as if it had gone; answers can still leave."""
+    with contextlib.suppress(OSError):  # it has gone
+        sock.shutdown(socket.SHUT_RD)
+
+
+def _serve(sock: socket.socket, load: LoadEngine) -> None:
+    reader = FrameReader(sock)
+    while not (frames := reader.read(None)):
+        if frames is None:
+            return
+    start, *frames = frames
+    if start.kind != Kind.START:  # the daemon has changed its mind
+        return
+    started_at = _clock()
+    try:
+        spec = msgspec.json.decode(start.body, type=WorkerSpec)
+        engine = load(spec)
+        worker = _Worker(sock, reader, spec, engine)
+    except Exception as error:  # whatever it is, the daemon must hear of it
+        _send(sock, Kind.LOAD_FAILED, failure_of(error))
+        return
+    gc.freeze()  # what is loaded stays: no collection needs to look at it again
+    _send(sock, Kind.READY, WorkerReady(load_s=_clock() - started_at, device=engine.device))
+    worker.run(frames)
+
+
+def _send(sock: socket.socket, kind: Kind, body: msgspec.Struct) -> None:
+    encoded = msgspec.json.encode(body)
+    sock.sendall(header(kind, len(encoded)) + encoded)
+
+
+class _Worker:
+    """One model at work; what it has to say leaves in one piece at the end of each step."""
+
+    def __init__(
+        self, sock: socket.socket, reader: FrameReader, spec: WorkerSpec, engine: Engine
+    ) -> None:
+        self._sock: Final = sock
+        self._reader: Final = reader
+        self._codecs: Final[dict[int, JsonV1]] = {
+            Codec.JSON_V1: JsonV1(spec.model_id, spec.plan.signature)
+        }
+        self._layout: Final = RowLayout(spec.plan.signature)
+        self._runner: Final = Runner(spec, engine, self._layout)
+        self._batcher: Final = _batcher(spec)
+        self._outbox: Final[list[bytes]] = []
+        self._unreported_batches = 0
+        self._is_stopping = False
+        self._has_told = False
+
+    def run(self, frames: list[Frame] | None) -> None:
+        """Work until STOP is obeyed or the daemon is gone; `frames` have been read already."""
+        while frames is not None:
+            for frame in frames:
+                self._take(frame)
+            wait_s = self._step()
+            self._flush()
+            if self._is_stopping:
+                if wait_s is None:
+                    return
+                frames = []
+            else:
+                frames = self._reader.read(wait_s)
+
+    def _take(self, frame: Frame) -> None:
+        if frame.kind == Kind.INFER:
+            self._admit(frame)
+        elif frame.kind == Kind.CANCEL:
+            self._batcher.cancel(frame.id)
+        elif frame.kind == Kind.STOP:
+            self._is_stopping = True
+            self._batcher.close()
+
+    def _admit(self, frame: Frame) -> None:
+        """Decode a request and queue it, or answer it where no run is needed for that."""
+        if frame.t1 <= _clock():
+            self._fail(frame.id, _LATE)
+            return
+        try:
+            inference = self._codecs[frame.codec].decode(frame.body)
+            inputs, outputs = inference.inputs, inference.outputs
+            rows, key = self._layout.count(inputs), self._layout.batch_key(inputs, outputs)
+        except Exception as error:  # this request's own; the next one is another story
+            self._fail(frame.id, failure_of(error))
+            return
+        request = Pending(
+            frame.id, frame.codec, frame.t0, frame.t1, inputs, outputs, max(rows, 1), key
+        )
+        if rows == 0 and key is not None:
+            empty = Answer(self._layout.empty(inputs, outputs), 0)
+            self._answer(request, empty, queue_s=_clock() - frame.t0, run_s=0.0)
+        else:
+            self._batcher.add(request, backlog=frame.count)
+
+    def _step(self) -> float | None:
+        """Run at most one batch.
+
+        Returns:
+            Seconds until there is something to do even if no frame comes; None: never.
+        """
+        now = _clock()
+        for request in self._batcher.take_late(now):
+            self._fail(request.id, _LATE)
+        todo = self._batcher.next(now)
+        if todo is None:
+            return None
+        if isinstance(todo, Run):
+            self._run(todo.batch)
+            return 0.0
+        return todo.until - now
+
+    def _run(self, batch: list[Pending]) -> None:
+        started_at = _clock()
+        answers = self._runner.run(batch)
+        run_s = _clock() - started_at
+        self._unreported_batches += 1
+        for request, answer in zip(batch, answers, strict=True):
+            self._answer(request, answer, started_at - request.arrived_at, run_s)
+        self._flush()
+        self._batcher.answered(batch, started_at, _clock())
+        if self._runner.gave_up_because is not None and not self._has_told:
+            self._has_told = True
+            self._batcher.stop_merging()
+            why = f"requests are run one by one from now on: {self._runner.gave_up_because}"
+            self._post(Kind.NOTICE, WorkerFailure(code="unbatchable", message=why))
+
+    def _answer(self, request: Pending, answer: Answer, queue_s: float, run_s: float) -> None:
+        if isinstance(answer.result, Exception):
+            self._fail(request.id, failure_of(answer.result))
+            return
+        try:
+            duration_s = _clock() - request.arrived_at
+            codec = self._codecs[request.codec]
+            body = codec.encode(request.outputs, answer.result, duration_s)
+        except Exception as error:  # an answer that cannot be written must not take others along
+            self._fail(request.id, failure_of(error))
+            return
+        head = header(
+            Kind.RESULT,
+            len(body),
+            codec=self._batches_to_report(),
+            count=answer.batch_rows,
+            id=request.id,
+            t0=queue_s,
+            t1=run_s,
+        )
+        self._outbox.extend((head, body))
+
+    def _fail(self, request_id: int, failure: WorkerFailure) -> None:
+        self._post(Kind.ERROR, failure, request_id)
+
+    def _post(self, kind: Kind, failure: WorkerFailure, request_id: int = 0) -> None:
+        body = msgspec.json.encode(failure)
+        head = header(kind, len(body), codec=self._batches_to_report(), id=request_id)
+        self._outbox.extend((head, body))
+
+    def _batches_to_report(self) -> int:
+        """How many batches have run since the last frame; the daemon counts them."""
+        batches, self._unreported_batches = self._unreported_batches, 0
+        return batches
+
+    def _flush(self) -> None:
+        if self._outbox:
+            self._sock.sendall(b"".join(self._outbox))
+            self._outbox.clear()
+
+
+def _batcher(spec: WorkerSpec) -> Batcher:
+    if spec.batching == "off" or spec.plan.batching != "merge":
+        return Batcher(1, FixedPace(0.0))
+    pace: Pace = (
+        FixedPace(spec.max_batch_delay_s)
+        if spec.batching == "fixed"
+        else AdaptivePace(spec.max_batch_delay_s, spec.max_batch_size)
+    )
+    return Batcher(spec.max_batch_size, pace)

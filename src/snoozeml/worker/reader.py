@@ -1,0 +1,42 @@
+"""Frames from the daemon, as many as have come."""
+
+import select
+import socket
+from typing import Final
+
+from snoozeml.wire.frames import Frame, FrameParser
+
+_CHUNK_BYTES: Final = 256 * 1024  # more than a Unix socket holds by default
+
+
+class FrameReader:
+    """Reads a blocking stream socket whose descriptor is below 1024, as `select` needs it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock: Final = sock
+        self._parser: Final = FrameParser()
+        self._chunk: Final = memoryview(bytearray(_CHUNK_BYTES))
+
+    def read(self, wait_s: float | None) -> list[Frame] | None:
+        """Take what the socket holds; wait for something if it holds nothing.
+
+        Args:
+            wait_s: how long to wait at most; None: until something comes.
+
+        Returns:
+            The frames that are complete, maybe none; None at end-of-file or a broken connection.
+        """
+        # `poll` counts milliseconds; waits for company are often shorter than one.
+        if wait_s and not select.select([self._sock], [], [], wait_s)[0]:
+            return []
+        try:
+            received = self._sock.recv_into(
+                self._chunk, 0, 0 if wait_s is None else socket.MSG_DONTWAIT
+            )
+        except BlockingIOError:
+            return []
+        except ConnectionResetError:
+            return None
+        if not received:
+            return None
+        return list(self._parser.feed(self._chunk[:received]))

@@ -1,0 +1,128 @@
+"""Running batches so that every answer is what its request would have got alone."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from snoozeml.core.plan import WorkerSpec
+from snoozeml.errors import InferenceFailed, OutOfMemory
+from snoozeml.wire.tensors import DTYPES, Array, Tensors
+from snoozeml.worker.agreement import agree
+from snoozeml.worker.batcher import Pending
+from snoozeml.worker.engines import Engine
+from snoozeml.worker.rows import OutputWithoutRows, RowLayout
+
+_VERIFIED_BATCHES: Final = 3
+"""The first merged batches, of which one request is run alone as well, and compared."""
+
+
+class Answer(NamedTuple):
+    """What became of a request.
+
+    Attributes:
+        result: its outputs in the order asked for, or why there are none.
+        batch_rows: rows in the largest run that served it.
+    """
+
+    result: Sequence[Array] | Exception
+    batch_rows: int
+
+
+class Runner:
+    """Runs one model.
+
+    INVARIANT: an answer equals that of its request run alone, within `agree`. Where merging cannot
+    keep that, it is given up for the rest of the worker's life.
+
+    Attributes:
+        gave_up_because: why requests are neither merged nor cut any more; None while they are.
+    """
+
+    def __init__(self, spec: WorkerSpec, engine: Engine, layout: RowLayout) -> None:
+        self._engine: Final = engine
+        self._layout: Final = layout
+        self._dtypes: Final = {s.name: DTYPES[s.datatype] for s in spec.plan.signature.outputs}
+        self._may_cut: Final = spec.plan.batching != "alone"
+        self._is_row_by_row: Final = spec.plan.batching == "row_by_row"
+        self._max_rows: Final = 1 if self._is_row_by_row else spec.max_batch_size
+        self._to_verify = _VERIFIED_BATCHES
+        self.gave_up_because: str | None = None
+
+    def run(self, batch: Sequence[Pending]) -> list[Answer]:
+        """Run requests with one batch key. Never raises: each request gets an answer of its own."""
+        if len(batch) == 1:
+            return [self._alone(batch[0])]
+        try:
+            return self._merged(batch)
+        except OutputWithoutRows as error:
+            self.gave_up_because = str(error)
+            return [self._alone(request) for request in batch]
+        except Exception as error:  # whatever it is, only the requests that cause it shall suffer
+            answers = [self._alone(request) for request in batch]
+            if not any(isinstance(answer.result, Exception) for answer in answers):
+                self._blame_merging(error)
+            return answers
+
+    def _merged(self, batch: Sequence[Pending]) -> list[Answer]:
+        names, rows = batch[0].outputs, [request.rows for request in batch]
+        outputs = self._infer(self._layout.merge([request.inputs for request in batch]), names)
+        results = self._layout.split(names, outputs, rows)
+        if self._to_verify:
+            self._verify(batch[-1], results[-1])
+            self._to_verify -= 1
+        total = sum(rows)
+        return [Answer(result, total) for result in results]
+
+    def _verify(self, request: Pending, result: Sequence[Array]) -> None:
+        """Run the last request of a batch alone; whatever rows do to each other has reached it."""
+        alone = self._infer(request.inputs, request.outputs)
+        for name, batched, single in zip(request.outputs, result, alone, strict=True):
+            if not agree(batched, single):
+                raise OutputWithoutRows(f"output {name!r} of a row depends on the rows beside it")
+
+    def _blame_merging(self, error: Exception) -> None:
+        """A batch failed whose requests are all fine alone; a lack of memory proves nothing."""
+        if not isinstance(error, OutOfMemory | MemoryError):
+            self.gave_up_because = f"a batch failed, but none of its requests did alone: {error}"
+
+    def _alone(self, request: Pending) -> Answer:
+        try:
+            if self._must_be_cut(request):
+                return self._in_pieces(request)
+            return Answer(self._infer(request.inputs, request.outputs), request.rows)
+        except OutputWithoutRows as error:
+            return self._uncut(request, error)
+        except Exception as error:  # the worker answers with it, and goes on
+            return Answer(error, request.rows)
+
+    def _must_be_cut(self, request: Pending) -> bool:
+        if request.rows <= self._max_rows or request.batch_key is None or not self._may_cut:
+            return False
+        return self._is_row_by_row or self.gave_up_because is None
+
+    def _uncut(self, request: Pending, error: OutputWithoutRows) -> Answer:
+        """Answer a request whose pieces cannot be put together again."""
+        if self._is_row_by_row:
+            why = f"the model takes one row at a time, and {error}"
+            return Answer(InferenceFailed(why), request.rows)
+        self.gave_up_because = str(error)
+        return self._alone(request)
+
+    def _in_pieces(self, request: Pending) -> Answer:
+        """Run a request that is larger than a batch in several runs."""
+        starts = range(0, request.rows, self._max_rows)
+        rows = [min(self._max_rows, request.rows - start) for start in starts]
+        pieces = [
+            self._infer(self._layout.cut(request.inputs, start, start + n), request.outputs)
+            for start, n in zip(starts, rows, strict=True)
+        ]
+        return Answer(self._layout.join(request.outputs, pieces, rows), self._max_rows)
+
+    def _infer(self, inputs: Tensors, names: Sequence[str]) -> Sequence[Array]:
+        outputs = self._engine.infer(inputs, names)
+        dtypes, wanted = [output.dtype for output in outputs], [self._dtypes[n] for n in names]
+        if dtypes != wanted:
+            raise InferenceFailed(
+                f"the model answered with {', '.join(map(str, dtypes))}"
+                f" where its signature says {', '.join(map(str, wanted))}"
+            )
+        return outputs

@@ -1,0 +1,104 @@
+"""An engine that works, or misbehaves as it is told."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from snoozeml.core.tensors import Signature, TensorSpec
+from snoozeml.errors import OutOfMemory
+from snoozeml.wire.tensors import Array, Tensors
+
+SIGNATURE: Final = Signature(
+    inputs=(
+        TensorSpec("x", "FP32", ("batch", "n"), 0),
+        TensorSpec("state", "FP32", (2, "batch"), 1),
+        TensorSpec("scale", "FP32", ()),
+    ),
+    outputs=(
+        TensorSpec("y", "FP32", ("batch", "n"), 0),
+        TensorSpec("next_state", "FP32", (2, "batch"), 1),
+        TensorSpec("label", "INT64", ("batch",), 0),
+    ),
+)
+
+Misbehave = Callable[[Tensors, dict[str, Array]], None]
+
+
+class FakeEngine:
+    """y = scale·x + sum of the state, next_state = state + 1, label = argmax of y.
+
+    Args:
+        how: key of `MISBEHAVIOURS`.
+    """
+
+    device: Final = "fake"
+
+    def __init__(self, how: str = "well") -> None:
+        self._misbehave: Final = MISBEHAVIOURS[how]
+        self.runs: list[int] = []
+
+    def infer(self, inputs: Tensors, outputs: Sequence[str]) -> list[Array]:
+        x, state = inputs["x"], inputs["state"]
+        self.runs.append(len(x))
+        y = x * inputs["scale"] + state.sum(axis=0)[:, np.newaxis]
+        results = {"y": y, "next_state": state + 1, "label": y.argmax(axis=1)}
+        self._misbehave(inputs, results)
+        return [results[name] for name in outputs]
+
+
+def _well(inputs: Tensors, results: dict[str, Array]) -> None:
+    pass
+
+
+def _mixes_rows(inputs: Tensors, results: dict[str, Array]) -> None:
+    results["y"] = results["y"] - results["y"].mean(axis=0)
+
+
+def _numbers_rows(inputs: Tensors, results: dict[str, Array]) -> None:
+    results["label"] = np.arange(len(results["y"]))
+
+
+def _loses_a_row(inputs: Tensors, results: dict[str, Array]) -> None:
+    results["y"] = results["y"][: max(len(results["y"]) - 1, 1)]
+
+
+def _answers_one_number(inputs: Tensors, results: dict[str, Array]) -> None:
+    results["y"] = np.asarray(results["y"].mean())
+
+
+def _takes_one_row(inputs: Tensors, results: dict[str, Array]) -> None:
+    if len(inputs["x"]) > 1:
+        raise RuntimeError("one row, please")
+
+
+def _hates_negatives(inputs: Tensors, results: dict[str, Array]) -> None:
+    if (inputs["x"] < 0).any():
+        raise ValueError("negative")
+
+
+def _needs_too_much_memory(inputs: Tensors, results: dict[str, Array]) -> None:
+    if len(inputs["x"]) > 2:
+        raise OutOfMemory("out of memory: no room for three")
+
+
+def _changes_datatype(inputs: Tensors, results: dict[str, Array]) -> None:
+    results["y"] = results["y"].astype(np.float64)
+
+
+def _is_not_a_number(inputs: Tensors, results: dict[str, Array]) -> None:
+    results["y"][:, 0] = np.nan
+
+
+MISBEHAVIOURS: Final[dict[str, Misbehave]] = {
+    "well": _well,
+    "mixes rows": _mixes_rows,
+    "numbers rows": _numbers_rows,
+    "loses a row": _loses_a_row,
+    "answers one number": _answers_one_number,
+    "takes one row": _takes_one_row,
+    "hates negatives": _hates_negatives,
+    "needs too much memory": _needs_too_much_memory,
+    "changes datatype": _changes_datatype,
+    "is not a number": _is_not_a_number,
+}

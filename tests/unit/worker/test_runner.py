@@ -1,0 +1,266 @@
+"""Whatever a model does to batches, every request gets what it would have got alone."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from component.fake_engine import SIGNATURE, FakeEngine
+from snoozeml.core.plan import Plan, WorkerSpec
+from snoozeml.core.tensors import Batching, Signature
+from snoozeml.errors import InferenceFailed, OutOfMemory
+from snoozeml.wire.tensors import Array, Tensors
+from snoozeml.worker.agreement import agree
+from snoozeml.worker.batcher import Pending
+from snoozeml.worker.rows import RowLayout
+from snoozeml.worker.runner import Answer, Runner
+
+MAX_ROWS = 8
+LAYOUT = RowLayout(SIGNATURE)
+ALL = ("y", "next_state", "label")
+
+
+def runner(
+    engine: FakeEngine, batching: Batching = "merge", signature: Signature = SIGNATURE
+) -> Runner:
+    plan = Plan(
+        format="onnx",
+        graph="",
+        prepared=True,
+        signature=signature,
+        batching=batching,
+        weights_bytes=0,
+    )
+    spec = WorkerSpec(
+        model_id="fake",
+        plan=plan,
+        device="cpu",
+        max_batch_size=MAX_ROWS,
+        max_batch_delay_s=0,
+        batching="adaptive",
+        threads=1,
+    )
+    return Runner(spec, engine, RowLayout(signature))
+
+
+def request(
+    rows: int, columns: int = 3, *, seed: int = 0, scale: float = 2, outputs: Sequence[str] = ALL
+) -> Pending:
+    """A request with values of its own; `x` is not negative."""
+    rng = np.random.default_rng(seed)
+    inputs = {
+        "x": rng.random((rows, columns), np.float32),
+        "state": rng.random((2, rows), np.float32),
+        "scale": np.array(scale, np.float32),
+    }
+    return pending(inputs, tuple(outputs))
+
+
+def pending(inputs: Tensors, outputs: tuple[str, ...] = ALL) -> Pending:
+    rows, key = LAYOUT.count(inputs), LAYOUT.batch_key(inputs, outputs)
+    return Pending(0, 1, 0.0, 0.0, inputs, outputs, rows, key)
+
+
+def results(answer: Answer) -> Sequence[Array]:
+    if isinstance(answer.result, Exception):
+        raise answer.result
+    return answer.result
+
+
+def assert_equal(answer: Answer, alone: Sequence[Array]) -> None:
+    for got, wanted in zip(results(answer), alone, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-6, strict=True)
+
+
+def test_a_batch_is_one_run_along_every_batch_axis() -> None:
+    engine = FakeEngine()
+    subject = runner(engine)
+    for _ in range(3):
+        subject.run([request(1), request(2)])
+    engine.runs.clear()
+    batch = [request(rows, seed=rows) for rows in (1, 3, 2)]
+    answers = subject.run(batch)
+    assert engine.runs == [6]
+    for answer, sent in zip(answers, batch, strict=True):
+        assert answer.batch_rows == 6
+        assert_equal(answer, FakeEngine().infer(sent.inputs, sent.outputs))
+
+
+def test_the_first_merged_batches_are_verified_and_later_ones_are_not() -> None:
+    engine = FakeEngine()
+    subject = runner(engine)
+    for _ in range(5):
+        subject.run([request(1), request(2)])
+    assert engine.runs == [3, 2, 3, 2, 3, 2, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("mixes rows", "'y' of a row depends on the rows beside it"),
+        ("numbers rows", "'label' of a row depends on the rows beside it"),
+        ("loses a row", r"'y' has the shape \[3, 3\] for 4 rows"),
+        ("answers one number", r"'y' has the shape \[\] for 4 rows"),
+        ("takes one row", "one row, please"),
+    ],
+)
+def test_a_model_that_does_not_bear_merging_is_not_merged_again(how: str, why: str) -> None:
+    engine = FakeEngine(how)
+    subject = runner(engine)
+    batch = [request(1, seed=seed) for seed in range(4)]
+    for answer, sent in zip(subject.run(batch), batch, strict=True):
+        assert answer.batch_rows == 1
+        assert_equal(answer, FakeEngine(how).infer(sent.inputs, sent.outputs))
+    assert subject.gave_up_because is not None
+    assert re.search(why, subject.gave_up_because)
+    engine.runs.clear()
+    subject.run([request(3 * MAX_ROWS)])
+    assert engine.runs == [3 * MAX_ROWS]
+
+
+def test_only_the_request_that_fails_alone_fails() -> None:
+    subject = runner(FakeEngine("hates negatives"))
+    batch = [request(1, seed=seed) for seed in range(3)]
+    batch[1].inputs["x"] = -batch[1].inputs["x"]
+    answers = subject.run(batch)
+    assert isinstance(answers[1].result, ValueError)
+    for index in (0, 2):
+        assert_equal(answers[index], FakeEngine().infer(batch[index].inputs, ALL))
+    assert subject.gave_up_because is None
+
+
+def test_a_lack_of_memory_is_no_reason_to_stop_merging() -> None:
+    subject = runner(FakeEngine("needs too much memory"))
+    answers = subject.run([request(2), request(2)])
+    assert not any(isinstance(answer.result, Exception) for answer in answers)
+    assert subject.gave_up_because is None
+    assert isinstance(subject.run([request(3)])[0].result, OutOfMemory)
+
+
+def test_an_output_of_another_datatype_fails() -> None:
+    (answer,) = runner(FakeEngine("changes datatype")).run([request(1)])
+    with pytest.raises(InferenceFailed, match=r"float64, .* float32"):
+        results(answer)
+
+
+def test_values_that_are_not_numbers_agree_with_themselves() -> None:
+    subject = runner(FakeEngine("is not a number"))
+    subject.run([request(1), request(1)])
+    assert subject.gave_up_because is None
+
+
+@pytest.mark.parametrize("rows", [MAX_ROWS, MAX_ROWS + 1, 3 * MAX_ROWS])
+def test_a_large_request_runs_in_pieces(rows: int) -> None:
+    engine = FakeEngine()
+    sent = request(rows)
+    (answer,) = runner(engine).run([sent])
+    assert max(engine.runs) == answer.batch_rows == MAX_ROWS
+    assert sum(engine.runs) == rows
+    assert_equal(answer, FakeEngine().infer(sent.inputs, ALL))
+
+
+def test_pieces_that_lose_rows_are_never_put_together() -> None:
+    engine = FakeEngine("loses a row")
+    subject = runner(engine)
+    sent = request(MAX_ROWS + 1)
+    (answer,) = subject.run([sent])
+    assert_equal(answer, FakeEngine("loses a row").infer(sent.inputs, ALL))
+    assert subject.gave_up_because is not None
+
+
+def test_row_by_row_every_row_is_a_run() -> None:
+    engine = FakeEngine("takes one row")
+    sent = request(5)
+    (answer,) = runner(engine, "row_by_row").run([sent])
+    assert engine.runs == [1] * 5
+    assert answer.batch_rows == 1
+    assert_equal(answer, FakeEngine().infer(sent.inputs, ALL))
+
+
+def test_row_by_row_an_output_without_rows_fails() -> None:
+    (answer,) = runner(FakeEngine("answers one number"), "row_by_row").run([request(2)])
+    with pytest.raises(InferenceFailed, match="one row at a time"):
+        results(answer)
+
+
+rows_of_requests = st.lists(st.integers(1, 4), min_size=1, max_size=5)
+
+
+@given(
+    how=st.sampled_from(["well", "mixes rows", "numbers rows", "loses a row", "takes one row"]),
+    batches=st.lists(rows_of_requests, min_size=1, max_size=6),
+    seed=st.integers(0, 1000),
+)
+def test_every_answer_equals_that_of_its_request_alone(
+    how: str, batches: list[list[int]], seed: int
+) -> None:
+    subject = runner(FakeEngine(how))
+    for number, rows in enumerate(batches):
+        batch = [request(n, seed=seed + 10 * number + i) for i, n in enumerate(rows)]
+        for answer, sent in zip(subject.run(batch), batch, strict=True):
+            (alone,) = runner(FakeEngine(how)).run([sent])
+            if isinstance(alone.result, Exception):
+                assert str(answer.result) == str(alone.result)
+            else:
+                assert_equal(answer, alone.result)
+
+
+def key(**changes: Any) -> object:
+    sent = request(2, outputs=changes.pop("outputs", ALL))
+    inputs = {**sent.inputs, **changes}
+    return LAYOUT.batch_key(inputs, sent.outputs)
+
+
+def test_rows_do_not_matter_to_the_batch_key_and_everything_else_does() -> None:
+    rows = {"x": np.ones((7, 3), np.float32), "state": np.ones((2, 7), np.float32)}
+    assert key(**rows) == key()
+    assert key(x=np.ones((2, 4), np.float32)) != key()
+    assert key(scale=np.array(3, np.float32)) != key()
+    assert key(outputs=("y",)) != key()
+    assert key(outputs=("label", "next_state", "y")) != key()
+
+
+def test_an_output_without_batch_axis_shares_with_nobody() -> None:
+    inputs = request(1).inputs
+    loose = Signature(SIGNATURE.inputs, (SIGNATURE.outputs[0], SIGNATURE.inputs[2]))
+    assert RowLayout(loose).batch_key(inputs, ("y",)) is not None
+    assert RowLayout(loose).batch_key(inputs, ("y", "scale")) is None
+
+
+def test_no_rows_make_empty_outputs_of_the_dimensions_that_are_known() -> None:
+    inputs = request(0, columns=5).inputs
+    assert LAYOUT.count(inputs) == 0
+    y, next_state, label = LAYOUT.empty(inputs, ALL)
+    assert [(array.shape, array.dtype.name) for array in (y, next_state, label)] == [
+        ((0, 5), "float32"),
+        ((2, 0), "float32"),
+        ((0,), "int64"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("batched", "alone", "equal"),
+    [
+        (np.array([1, 1e-6], np.float32), np.array([1, 2e-6], np.float32), True),
+        (np.array([1.0005], np.float32), np.array([1], np.float32), True),
+        (np.array([1.01], np.float32), np.array([1], np.float32), False),
+        (np.array([1 + 1e-6], np.float64), np.array([1], np.float64), False),
+        (np.array([1.005], np.float16), np.array([1], np.float16), True),
+        (np.array([np.nan, np.inf], np.float32), np.array([np.nan, np.inf], np.float32), True),
+        (np.array([np.nan], np.float32), np.array([0], np.float32), False),
+        (np.array([np.inf], np.float32), np.array([-np.inf], np.float32), False),
+        (np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32), True),
+        (np.zeros((1, 3), np.float32), np.zeros((3,), np.float32), False),
+        (np.array([1], np.int64), np.array([2], np.int64), False),
+        (np.array(["a"], object), np.array(["a"], object), True),
+        (np.array(["a"], object), np.array(["b"], object), False),
+    ],
+)
+def test_agreement_allows_rounding_and_nothing_else(
+    batched: Array, alone: Array, equal: bool
+) -> None:
+    assert agree(batched, alone) is equal
