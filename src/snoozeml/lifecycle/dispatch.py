@@ -57,7 +57,7 @@ class Ticket:
     )  # fmt: skip
 
     def __init__(self, id: int, request: InferenceRequest, dispatch: "Dispatch") -> None:
-        loop = asyncio.get_running_loop()
+        loop = dispatch.loop  # asking for the running one costs a system call
         self.id = id
         self.request = request
         self.dispatch = dispatch
@@ -121,6 +121,7 @@ class Dispatch:
         on_drained: Callable[[], None],
     ) -> None:
         self.max_queue = max_queue
+        self.loop = asyncio.get_running_loop()
         self.row_s = 0.0
         self._on_work_arrived = on_work_arrived
         self._on_work_finished = on_work_finished

@@ -243,9 +243,10 @@ def timeout_in(request: Request, body: list[bytes]) -> float | None:
             _timeout_s("header X-Request-Timeout-Ms", request.timeout_ms.decode("latin-1"))
         )
     # Looking for the key is far cheaper than parsing a body in which it almost never is.
-    if any(b'"timeout_ms"' in piece for piece in body):
+    whole = body[0] if len(body) == 1 else b"".join(body)
+    if b'"timeout_ms"' in whole:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # the worker will tell
-            given = _peek_decoder.decode(b"".join(body)).timeout_ms
+            given = _peek_decoder.decode(whole).timeout_ms
             if given is not None:
                 limits_s.append(_timeout_s("timeout_ms", given))
     return min(limits_s, default=None)
