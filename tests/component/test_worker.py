@@ -252,6 +252,15 @@ def test_a_daemon_that_vanishes_during_a_run_ends_the_worker(process: WorkerProc
     assert process.ended() == 0
 
 
+def test_a_hung_worker_does_not_outlive_the_daemon_for_long(process: WorkerProcess) -> None:
+    process.load(fake("hangs"))
+    process.ask(request())
+    process.flush()
+    time.sleep(0.05)
+    process.sock.close()
+    assert process.ended() == 1
+
+
 def test_sigterm_ends_an_idle_worker(process: WorkerProcess) -> None:
     process.load(fake("well"))
     process.process.send_signal(signal.SIGTERM)

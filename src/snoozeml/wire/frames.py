@@ -3,7 +3,7 @@
     offset  size  field     daemon → worker             worker → daemon
     0       4     length    bytes after this field      the same
     4       1     kind      `Kind`                      `Kind`
-    5       1     codec     dialect of the body         0
+    5       1     codec     dialect of the body         runs since the last frame
     6       2     count     backlog in the daemon       rows in the batch
     8       8     id        request                     request
     16      8     t0        arrival, monotonic s        queue time, s

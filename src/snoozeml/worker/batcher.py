@@ -59,6 +59,10 @@ class Batcher:
         self._queues: dict[Hashable, deque[Pending]] = {}
         self._is_closing = False
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._queues
+
     def add(self, request: Pending, backlog: int) -> None:
         """Queue a request; `backlog` more for this model are waiting in the daemon."""
         self._pace.arrived(request.arrived_at, backlog)

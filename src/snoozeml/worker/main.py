@@ -2,8 +2,11 @@
 
 import contextlib
 import gc
+import os
+import select
 import signal
 import socket
+import threading
 import time
 from typing import Final
 
@@ -25,6 +28,7 @@ from snoozeml.worker.runner import Answer, Runner
 _LATE: Final = WorkerFailure(
     code=DeadlineExceeded.code, message="the deadline passed before the model could run"
 )
+_ORPHAN_S: Final = 1.0
 _clock: Final = time.monotonic
 
 
@@ -39,6 +43,7 @@ def serve(sock: socket.socket, load: LoadEngine = load_engine) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the daemon
     signal.signal(signal.SIGTERM, lambda *_: _stop_reading(sock))
+    threading.Thread(target=_leave_with_daemon, args=(sock,), daemon=True).start()
     # The daemon may go away at any moment; then nobody is left to answer.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         _serve(sock, load)
@@ -48,6 +53,18 @@ def _stop_reading(sock: socket.socket) -> None:
     """Make every wait for the daemon end as if it had gone; answers can still leave."""
     with contextlib.suppress(OSError):  # it has gone
         sock.shutdown(socket.SHUT_RD)
+
+
+def _leave_with_daemon(sock: socket.socket) -> None:
+    """End the process soon after the daemon has gone, whatever the model is doing.
+
+    The loop notices by itself, but only between runs, and a run may hang.
+    """
+    hang_up = select.poll()
+    hang_up.register(sock, 0)  # a hang-up is reported without being asked for
+    hang_up.poll()
+    time.sleep(_ORPHAN_S)
+    os._exit(1)
 
 
 def _serve(sock: socket.socket, load: LoadEngine) -> None:
@@ -153,7 +170,7 @@ class _Worker:
             return None
         if isinstance(todo, Run):
             self._run(todo.batch)
-            return 0.0
+            return None if self._batcher.is_empty else 0.0
         return todo.until - now
 
     def _run(self, batch: list[Pending]) -> None:

@@ -97,7 +97,9 @@ def _serve_one(control: socket.socket) -> bool:
 
 def run(control: socket.socket) -> None:
     """Fork workers on request until the other end of `control` is closed."""
-    import snoozeml.worker.main  # noqa: F401  what every worker needs is imported once, here
+    # What every worker needs is imported once, here.
+    import snoozeml.worker.engines.onnx
+    import snoozeml.worker.main  # noqa: F401
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the daemon
     wake_read, wake_write = os.pipe()
