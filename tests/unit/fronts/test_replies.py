@@ -1,4 +1,5 @@
 import pytest
+
 from snoozeml.errors import BY_CODE, ModelFailed, Overloaded, SnoozeError, from_code
 from snoozeml.fronts.http.replies import STATUS, error_headers, usable_request_id
 

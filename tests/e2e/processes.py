@@ -1,0 +1,99 @@
+"""What the kernel says about a tree of processes, read from /proc."""
+
+import os
+import re
+import signal
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_PROC = Path("/proc")
+_KIB = 1024
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on; the name before it may hold anything."""
+    return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; a zombie, which only waits to be reaped, does not."""
+    try:
+        return _stat(pid)[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def tree(root: int) -> list[int]:
+    """`root` and everything that descends from it, zombies left out, parents before children."""
+    children = defaultdict(list)
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            try:
+                state, parent = _stat(int(entry.name))[:2]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if state not in "ZX":
+                children[int(parent)].append(int(entry.name))
+    found = [root] if alive(root) else []
+    for pid in found:  # grows while we walk it: breadth first
+        found += sorted(children[pid])
+    return found
+
+
+def parent(pid: int) -> int:
+    return int(_stat(pid)[1])
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident set size: every page that is mapped and in memory, shared ones included."""
+    return _kilobytes(_PROC / str(pid) / "status", "VmRSS")
+
+
+def proportional_bytes(pid: int) -> int:
+    """Proportional set size: a page shared by n processes counts as 1/n of it."""
+    return _kilobytes(_PROC / str(pid) / "smaps_rollup", "Pss")
+
+
+def _kilobytes(path: Path, field: str) -> int:
+    match = re.search(rf"^{field}:\s+(\d+) kB$", path.read_text(), re.MULTILINE)
+    if match is None:
+        raise LookupError(f"{path} has no {field}")
+    return int(match[1]) * _KIB
+
+
+def cpu_ns(pid: int) -> int:
+    """CPU time of the threads that live now, in nanoseconds.
+
+    The clock ticks of /proc/PID/stat are 10 ms, too coarse for a process that hardly runs.
+    """
+    threads = (_PROC / str(pid) / "task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads)
+
+
+def mapped_files(pid: int) -> set[str]:
+    """Paths of the files in the process's memory map: above all its shared libraries."""
+    lines = (_PROC / str(pid) / "maps").read_text().splitlines()
+    return {fields[5] for line in lines if len(fields := line.split(maxsplit=5)) == 6}
+
+
+def command_line(pid: int) -> list[str]:
+    return (_PROC / str(pid) / "cmdline").read_text().rstrip("\0").split("\0")
+
+
+@contextmanager
+def frozen(*pids: int) -> Iterator[None]:
+    """Stop processes in the middle of whatever they do, and let them go on afterwards.
+
+    A frozen worker is the slowest model there is: it holds its requests for as long as the test
+    wants, on any machine.
+    """
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            if alive(pid):
+                os.kill(pid, signal.SIGCONT)
