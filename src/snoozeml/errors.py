@@ -7,7 +7,7 @@ Each transport keeps one table from code to its own status; nothing here knows a
     ├── InvalidInput               names, datatypes, JSON
     │   └── ShapeMismatch          shapes
     ├── ModelNotFound
-    ├── MethodNotAllowed, NotFound, PayloadTooLarge, UnsupportedMediaType
+    ├── MethodNotAllowed, NotFound, PayloadTooLarge, HeadTooLarge, UnsupportedMediaType
     ├── Overloaded                 the queue is full
     ├── ModelLoading               the caller did not want to wait
     ├── OutOfMemory
@@ -76,6 +76,10 @@ class MethodNotAllowed(SnoozeError):
 
 class PayloadTooLarge(SnoozeError):
     code = "payload_too_large"
+
+
+class HeadTooLarge(SnoozeError):
+    code = "head_too_large"
 
 
 class UnsupportedMediaType(SnoozeError):

@@ -137,8 +137,18 @@ class ModelActor:
         await self._ask(events.LoadAsked(), self._loads_asked)
 
     async def pin(self) -> None:
-        """Keep the model loaded from now on; return when it is ready."""
-        await self._ask(events.PinAsked(), self._loads_asked)
+        """Keep the model loaded from now on; return when it is ready.
+
+        Raises:
+            SnoozeError: why it could not be loaded; then it is as little pinned as before.
+        """
+        was_pinned = self.pinned
+        try:
+            await self._ask(events.PinAsked(), self._loads_asked)
+        except SnoozeError:
+            if not was_pinned:
+                self.unpin()
+            raise
 
     def pin_nowait(self) -> None:
         self._handle(events.PinAsked())

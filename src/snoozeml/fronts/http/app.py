@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 import msgspec
 from starlette.exceptions import HTTPException
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from snoozeml.core.request import Codec, InferenceRequest
 from snoozeml.errors import (
@@ -99,7 +99,7 @@ class HttpApp:
                 await self._infer(request, scope, receive, send)
             else:
                 scope["app"] = self  # Starlette raises its 404 and 405 only inside an application
-                await self._cold(scope, receive, send)
+                await self._cold(scope, receive, _echoing(request, send))
         except Cancelled:
             pass  # nobody is left to answer
         except PayloadTooLarge as error:
@@ -169,6 +169,20 @@ class HttpApp:
                 f"the body is larger than the limit of {self._max_request_bytes} bytes "
                 "(max_request_bytes)"
             )
+
+
+def _echoing(request: Request, send: Send) -> Send:
+    """Add the client's request id, if it sent one, to the answer."""
+    if request.id is None:
+        return send
+    header = (b"x-request-id", request.id.encode())
+
+    async def echo(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], header]
+        await send(message)
+
+    return echo
 
 
 async def _refuse_body(

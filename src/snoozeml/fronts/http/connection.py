@@ -2,16 +2,21 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from snoozeml.errors import InvalidInput
+from snoozeml.errors import HeadTooLarge, InvalidInput, SnoozeError
 from snoozeml.fronts.http.replies import STATUS, error_body, error_headers, new_request_id
 from snoozeml.fronts.http.transport import HoldingTransport
 
 STATE_KEY = "connection"
 """Where the application finds its connection in `scope["state"]`."""
+
+
+# What a request line and its headers may take together; more than any honest client sends.
+_LARGEST_HEAD_BYTES: Final = 64 * 1024
+_LINE_BYTES: Final = len(b": \r\n")
 
 
 class Connection(HttpToolsProtocol):
@@ -29,6 +34,8 @@ class Connection(HttpToolsProtocol):
     def __init__(self, on_closed: Callable[[], None], **arguments: Any) -> None:
         super().__init__(**arguments, app_state={STATE_KEY: self})
         self.on_closed = on_closed
+        self._reading_head = True
+        self._head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.answers = HoldingTransport(transport)
@@ -40,11 +47,35 @@ class Connection(HttpToolsProtocol):
             self.on_gone()
         self.on_closed()
 
+    def data_received(self, data: bytes) -> None:
+        if self._reading_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._reading_head and self._head_bytes > _LARGEST_HEAD_BYTES:
+            self._refuse(_HEAD_TOO_LARGE)
+
+    def on_headers_complete(self) -> None:
+        # What was received so far may be body for the most part: then the head itself is measured.
+        if self._head_bytes > _LARGEST_HEAD_BYTES:
+            lines = (len(name) + len(value) + _LINE_BYTES for name, value in self.headers)
+            head_bytes = len(self.url) + sum(lines)
+            if head_bytes > _LARGEST_HEAD_BYTES:
+                raise ValueError("the head is too large")  # ends in `send_400_response`
+        self._reading_head = False
+        self._head_bytes = 0
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._reading_head = True
+        super().on_message_complete()
+
     def send_400_response(self, msg: str) -> None:
-        error = InvalidInput(
-            "this is not a valid HTTP/1.1 request: check the request line, the header lines and "
-            "the chunk sizes"
-        )
+        self._refuse(_HEAD_TOO_LARGE if self._head_bytes > _LARGEST_HEAD_BYTES else _NOT_HTTP)
+
+    def _refuse(self, error: SnoozeError) -> None:
+        """Answer what is no request, and hang up."""
+        if self.transport.is_closing():
+            return
         request_id = new_request_id()
         body = error_body(error, request_id)
         lines = [STATUS_LINE[STATUS[error.code]]]
@@ -56,3 +87,12 @@ class Connection(HttpToolsProtocol):
             lines.append(name + b": " + value + b"\r\n")
         self.transport.write(b"".join((*lines, b"\r\n", body)))
         self.transport.close()
+
+
+_NOT_HTTP: Final = InvalidInput(
+    "this is not a valid HTTP/1.1 request: check the request line, the header lines and the chunk "
+    "sizes"
+)
+_HEAD_TOO_LARGE: Final = HeadTooLarge(
+    f"request line and headers together are larger than the limit of {_LARGEST_HEAD_BYTES} bytes"
+)

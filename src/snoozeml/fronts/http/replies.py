@@ -22,6 +22,7 @@ STATUS: Final[Mapping[str, int]] = {
     "method_not_allowed": 405,
     "payload_too_large": 413,
     "unsupported_media_type": 415,
+    "head_too_large": 431,
     "cancelled": 499,  # nobody is there to read it; it is what proxies log for a client that left
     "inference_failed": 500,
     "internal": 500,

@@ -17,6 +17,7 @@ from snoozeml.fronts.http.connection import Connection
 
 _BACKLOG = 2048
 _KEEP_ALIVE_S = 60
+_GRACE_S = 0.2
 
 
 class _State(ServerState):
@@ -92,10 +93,14 @@ class HttpServer:
             self._server.close()
 
     async def close(self) -> None:
-        """Close idle connections now, and the others once their answer has been written.
+        """Close idle connections after a moment, and the others once their answer is written.
 
         Cancelling this leaves connections open; `abort` cuts them.
         """
+        if self._state.connections:
+            # A request may be on its way on a connection that looks idle. It gets an answer, even
+            # if that is a refusal, where closing now would reset it.
+            await asyncio.sleep(_GRACE_S)
         self.stop_listening()
         for connection in list(self._state.connections):
             connection.shutdown()
