@@ -17,6 +17,7 @@ from snoozeml.errors import (
     WorkerCrashed,
     from_code,
 )
+from snoozeml.lifecycle.deadlines import Deadlines
 from snoozeml.wire.frames import Frame, Kind
 
 # A request that was in flight when a worker died is tried on one more worker. Inference has no side
@@ -57,15 +58,19 @@ class Ticket:
     )  # fmt: skip
 
     def __init__(self, id: int, request: InferenceRequest, dispatch: "Dispatch") -> None:
-        loop = dispatch.loop  # asking for the running one costs a system call
         self.id = id
         self.request = request
         self.dispatch = dispatch
         self.deaths = 0
         self.settled = False
         self.woke_model = False
-        self.answer: asyncio.Future[InferenceResult] = loop.create_future()
-        self.timer = loop.call_at(request.deadline, dispatch.expire, self)
+        self.timer: asyncio.TimerHandle | None = None
+        # Asking for the running loop costs a system call, so the dispatch remembers it.
+        self.answer: asyncio.Future[InferenceResult] = dispatch.loop.create_future()
+
+    @property
+    def deadline(self) -> float:
+        return self.request.deadline
 
     def abandon(self) -> None:
         """Nobody wants the answer any more: leave the queue, and fail `answer` as cancelled."""
@@ -126,6 +131,7 @@ class Dispatch:
         self._on_work_arrived = on_work_arrived
         self._on_work_finished = on_work_finished
         self._on_drained = on_drained
+        self._deadlines = Deadlines[Ticket](self.expire)
         self._queue: deque[Ticket] = deque()
         self._outstanding = 0
         self._next_id = 1
@@ -155,6 +161,7 @@ class Dispatch:
             )
         ticket = Ticket(self._next_id, request, self)
         self._next_id += 1
+        self._deadlines.add(ticket)
         self._queue.append(ticket)
         self._outstanding += 1
         if self._outstanding == 1:
@@ -258,7 +265,8 @@ class Dispatch:
 
     def _settle(self, ticket: Ticket) -> None:
         ticket.settled = True
-        ticket.timer.cancel()
+        if ticket.timer is not None:
+            ticket.timer.cancel()
         self._outstanding -= 1
         if not self._outstanding:
             self._on_work_finished()

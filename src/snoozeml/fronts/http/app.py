@@ -136,8 +136,11 @@ class HttpApp:
             headers.append((b"x-snooze-cold-start-ms", b"%.3f" % (result.cold_start_s * 1000)))
         if request.id is not None:
             headers.append((b"x-request-id", request.id.encode()))
-        with connection.answers.one_write():
+        connection.answers.hold()
+        try:
             await send_reply(send, 200, result.body, headers)
+        finally:
+            connection.answers.release()
 
     async def _read_body(self, request: Request, receive: Receive) -> list[bytes]:
         """Read the whole body.
@@ -251,14 +254,17 @@ def timeout_in(request: Request, body: list[bytes]) -> float | None:
     Raises:
         InvalidInput: it is not a positive number.
     """
+    whole = body[0] if len(body) == 1 else b"".join(body)
+    # Looking for the key is far cheaper than parsing a body in which it almost never is.
+    mentioned = b'"timeout_ms"' in whole
+    if not mentioned and request.timeout_ms is None:
+        return None
     limits_s: list[float] = []
     if request.timeout_ms is not None:
         limits_s.append(
             _timeout_s("header X-Request-Timeout-Ms", request.timeout_ms.decode("latin-1"))
         )
-    # Looking for the key is far cheaper than parsing a body in which it almost never is.
-    whole = body[0] if len(body) == 1 else b"".join(body)
-    if b'"timeout_ms"' in whole:
+    if mentioned:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # the worker will tell
             given = _peek_decoder.decode(whole).timeout_ms
             if given is not None:

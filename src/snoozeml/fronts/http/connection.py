@@ -16,7 +16,6 @@ STATE_KEY = "connection"
 
 # What a request line and its headers may take together; more than any honest client sends.
 _LARGEST_HEAD_BYTES: Final = 64 * 1024
-_LINE_BYTES: Final = len(b": \r\n")
 
 
 class Connection(HttpToolsProtocol):
@@ -34,7 +33,6 @@ class Connection(HttpToolsProtocol):
     def __init__(self, on_closed: Callable[[], None], **arguments: Any) -> None:
         super().__init__(**arguments, app_state={STATE_KEY: self})
         self.on_closed = on_closed
-        self._reading_head = True
         self._head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -48,29 +46,27 @@ class Connection(HttpToolsProtocol):
         self.on_closed()
 
     def data_received(self, data: bytes) -> None:
-        if self._reading_head:
-            self._head_bytes += len(data)
+        # A piece is no larger than a head may be: then a head that fits in ends in its first piece.
+        while len(data) > _LARGEST_HEAD_BYTES:
+            self._feed(data[:_LARGEST_HEAD_BYTES])
+            data = data[_LARGEST_HEAD_BYTES:]
+        self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
+        cycle = self.cycle
+        reading_body = cycle is not None and cycle.more_body
+        if self.transport.is_closing():
+            return  # an earlier piece was refused
         super().data_received(data)
-        if self._reading_head and self._head_bytes > _LARGEST_HEAD_BYTES:
+        if reading_body or self.cycle is not cycle:
+            self._head_bytes = 0
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > _LARGEST_HEAD_BYTES:
             self._refuse(_HEAD_TOO_LARGE)
 
-    def on_headers_complete(self) -> None:
-        # What was received so far may be body for the most part: then the head itself is measured.
-        if self._head_bytes > _LARGEST_HEAD_BYTES:
-            lines = (len(name) + len(value) + _LINE_BYTES for name, value in self.headers)
-            head_bytes = len(self.url) + sum(lines)
-            if head_bytes > _LARGEST_HEAD_BYTES:
-                raise ValueError("the head is too large")  # ends in `send_400_response`
-        self._reading_head = False
-        self._head_bytes = 0
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        self._reading_head = True
-        super().on_message_complete()
-
     def send_400_response(self, msg: str) -> None:
-        self._refuse(_HEAD_TOO_LARGE if self._head_bytes > _LARGEST_HEAD_BYTES else _NOT_HTTP)
+        self._refuse(_NOT_HTTP)
 
     def _refuse(self, error: SnoozeError) -> None:
         """Answer what is no request, and hang up."""

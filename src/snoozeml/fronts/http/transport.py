@@ -1,8 +1,6 @@
 """A transport that can send the head and the body of an answer in one system call."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 
@@ -18,14 +16,15 @@ class HoldingTransport(asyncio.Transport):
         self._inner = inner
         self._held: list[bytes] | None = None
 
-    @contextmanager
-    def one_write(self) -> Iterator[None]:
-        """Send what is written in this block in one piece at its end."""
+    def hold(self) -> None:
+        """Keep what is written from now on, until `release`."""
         self._held = []
-        try:
-            yield
-        finally:
-            self._release()
+
+    def release(self) -> None:
+        """Send what has been kept, in one piece."""
+        held, self._held = self._held, None
+        if held and not self._inner.is_closing():
+            self._inner.writelines(held)
 
     def write(self, data: Any) -> None:
         if self._held is None:
@@ -34,7 +33,7 @@ class HoldingTransport(asyncio.Transport):
             self._held.append(data)
 
     def close(self) -> None:
-        self._release()
+        self.release()
         self._inner.close()
 
     def abort(self) -> None:
@@ -54,8 +53,3 @@ class HoldingTransport(asyncio.Transport):
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._inner.set_protocol(protocol)
-
-    def _release(self) -> None:
-        held, self._held = self._held, None
-        if held and not self._inner.is_closing():
-            self._inner.writelines(held)
