@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from benchmarks import batching, cold_start, figures, footprint, throughput, wrk
+from benchmarks import batching, cold_start, figures, footprint, throughput, tiers, wrk
 
 _BENCHMARKS: Final[dict[str, Callable[[], list[figures.Figure]]]] = {
     "throughput": throughput.measure,
     "batching": batching.measure,
     "cold-start": cold_start.measure,
     "footprint": footprint.measure,
+    "tiers": tiers.measure,
 }
 _RESULTS: Final = Path(__file__).parent / "results" / "latest.json"
 

@@ -1,6 +1,7 @@
 """An engine that works, or misbehaves as it is told."""
 
 from collections.abc import Callable, Sequence
+from threading import Event
 from typing import Final
 
 import numpy as np
@@ -33,10 +34,12 @@ class FakeEngine:
     """
 
     device: Final = "fake"
+    is_packable: Final = True
 
     def __init__(self, how: str = "well") -> None:
         self._misbehave: Final = MISBEHAVIOURS[how]
         self.runs: list[int] = []
+        self.packed = Event()
 
     def infer(self, inputs: Tensors, outputs: Sequence[str]) -> list[Array]:
         x, state = inputs["x"], inputs["state"]
@@ -45,6 +48,11 @@ class FakeEngine:
         results = {"y": y, "next_state": state + 1, "label": y.argmax(axis=1)}
         self._misbehave(inputs, results)
         return [results[name] for name in outputs]
+
+    def pack(self) -> None:
+        self.packed.set()
+        if self._misbehave is _cannot_be_packed:
+            raise OutOfMemory("out of memory: no room for two")
 
 
 def _well(inputs: Tensors, results: dict[str, Array]) -> None:
@@ -77,9 +85,16 @@ def _hates_negatives(inputs: Tensors, results: dict[str, Array]) -> None:
         raise ValueError("negative")
 
 
-def _needs_too_much_memory(inputs: Tensors, results: dict[str, Array]) -> None:
-    if len(inputs["x"]) > 2:
-        raise OutOfMemory("out of memory: no room for three")
+def _has_room_for(rows: int) -> Misbehave:
+    def misbehave(inputs: Tensors, results: dict[str, Array]) -> None:
+        if len(inputs["x"]) > rows:
+            raise OutOfMemory(f"out of memory: there is room for {rows} rows")
+
+    return misbehave
+
+
+def _cannot_be_packed(inputs: Tensors, results: dict[str, Array]) -> None:
+    pass
 
 
 def _changes_datatype(inputs: Tensors, results: dict[str, Array]) -> None:
@@ -98,7 +113,8 @@ MISBEHAVIOURS: Final[dict[str, Misbehave]] = {
     "answers one number": _answers_one_number,
     "takes one row": _takes_one_row,
     "hates negatives": _hates_negatives,
-    "needs too much memory": _needs_too_much_memory,
+    **{f"has room for {rows}": _has_room_for(rows) for rows in range(9)},
+    "cannot be packed": _cannot_be_packed,
     "changes datatype": _changes_datatype,
     "is not a number": _is_not_a_number,
 }

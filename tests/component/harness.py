@@ -28,15 +28,17 @@ def spec(
     graph: Path | str = "",
     *,
     plan_batching: Batching = "merge",
+    prepared: bool = False,
+    weights_bytes: int = 0,
     **changes: Any,
 ) -> WorkerSpec:
     plan = Plan(
         format="onnx",
         graph=str(graph),
-        prepared=changes.pop("prepared", False),
+        prepared=prepared,
         signature=signature,
         batching=plan_batching,
-        weights_bytes=0,
+        weights_bytes=weights_bytes,
     )
     defaults = WorkerSpec(
         model_id="model",

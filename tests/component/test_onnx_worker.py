@@ -1,10 +1,14 @@
 """A worker process with ONNX Runtime and real models."""
 
+import os
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import onnxruntime
 import pytest
@@ -13,8 +17,12 @@ from onnx import helper
 import models
 from component import harness
 from component.harness import WorkerProcess
+from e2e.eventually import eventually
+from snoozeml.core.plan import WorkerSpec
 from snoozeml.core.tensors import Signature, TensorSpec
+from snoozeml.prepare.session import GRAPH_FILE, optimise
 from snoozeml.wire.frames import Kind
+from snoozeml.worker.engines.onnx import OnnxEngine
 
 IRIS = Signature(
     (TensorSpec("X", "FP32", (None, 4), 0),),
@@ -145,6 +153,79 @@ def test_an_error_of_the_engine_shows_no_path(process: WorkerProcess, tmp_path: 
     assert reply.body["message"].startswith("ONNX Runtime: ")
     assert "out of" in reply.body["message"]
     assert "/" not in reply.body["message"]
+
+
+@pytest.fixture
+def encoder(tmp_path: Path) -> WorkerSpec:
+    """A plan of an encoder, and a worker that packs it as soon as it may."""
+    optimise(models.encoder_model(tmp_path / "encoder.onnx"), tmp_path)
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    signature = Signature(
+        tuple(TensorSpec(name, "INT64", ("batch", "sequence"), 0) for name in names),
+        (TensorSpec("last_hidden_state", "FP32", ("batch", "sequence", 32), 0),),
+    )
+    return harness.spec(
+        signature,
+        tmp_path / GRAPH_FILE,
+        prepared=True,
+        weights_bytes=2**20,
+        threads=2,
+        pack_after_runs=3,
+    )
+
+
+def tokens(seed: int) -> dict[str, Any]:
+    ids = np.random.default_rng(seed).integers(0, 1000, (2, 5))
+    return {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}
+
+
+def test_answers_stay_the_same_when_a_model_is_packed_under_way(
+    process: WorkerProcess, encoder: WorkerSpec
+) -> None:
+    process.load(encoder)
+    wanted = reference(Path(encoder.plan.graph), **tokens(0))
+    started = time.monotonic()
+    while time.monotonic() - started < 0.5:
+        assert_same(process.infer(body(**tokens(0)))[0], wanted)
+    assert process.notices == []
+
+
+def test_a_plan_that_has_gone_cannot_be_packed_and_answers_on(
+    process: WorkerProcess, encoder: WorkerSpec
+) -> None:
+    wanted = reference(Path(encoder.plan.graph), **tokens(0))
+    process.load(encoder)
+    Path(encoder.plan.graph).unlink()
+    while not process.notices:
+        assert_same(process.infer(body(**tokens(0)))[0], wanted)
+    assert process.notices[0].body["code"] == "model_failed"
+    assert_same(process.infer(body(**tokens(0)))[0], wanted)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="niceness is not per thread there")
+def test_no_thread_that_serves_has_a_low_priority(encoder: WorkerSpec) -> None:
+    def priorities() -> list[int]:
+        found = []
+        for thread in Path("/proc/self/task").iterdir():
+            with suppress(ProcessLookupError):  # it has ended just now
+                found.append(os.getpriority(os.PRIO_PROCESS, int(thread.name)))
+        return found
+
+    before = priorities()
+    engine = OnnxEngine(encoder)
+    eventually(lambda: priorities() == [*before, before[0]], "the thread that loaded has gone")
+    engine.pack()
+    eventually(lambda: priorities() == [*before, before[0]], "the first session has gone")
+    engine.infer(tokens(0), ["last_hidden_state"])
+
+
+def test_only_a_large_plan_is_worth_packing(
+    encoder: WorkerSpec,
+) -> None:
+    assert OnnxEngine(encoder).is_packable
+    for changes in ({"weights_bytes": 2**20 - 1}, {"prepared": False}):
+        plan = msgspec.structs.replace(encoder.plan, **changes)
+        assert not OnnxEngine(msgspec.structs.replace(encoder, plan=plan)).is_packable
 
 
 def test_a_file_that_is_no_model_fails_to_load(process: WorkerProcess, tmp_path: Path) -> None:

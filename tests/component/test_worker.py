@@ -132,7 +132,7 @@ def test_a_request_that_makes_the_model_raise_fails_alone(process: WorkerProcess
 
 @pytest.mark.parametrize(
     ("how", "code"),
-    [("changes datatype", "inference_failed"), ("needs too much memory", "out_of_memory")],
+    [("changes datatype", "inference_failed"), ("has room for 0", "out_of_memory")],
 )
 def test_failures_of_a_model_have_their_code_and_the_worker_goes_on(
     process: WorkerProcess, how: str, code: str
@@ -141,6 +141,31 @@ def test_failures_of_a_model_have_their_code_and_the_worker_goes_on(
     for _ in range(2):
         (reply,) = process.infer(request(rows=3))
         assert (reply.kind, reply.body["code"]) == (Kind.ERROR, code)
+
+
+def test_what_there_is_no_memory_for_runs_in_smaller_pieces_with_one_notice(
+    process: WorkerProcess,
+) -> None:
+    process.load(fake("has room for 3"))
+    for _ in range(3):
+        bodies = [request(rows, seed=rows) for rows in (1, 2, 1, 5, 1)]
+        for reply, body in zip(process.infer(*bodies), bodies, strict=True):
+            assert_answers(reply, body)
+            assert reply.batch_rows <= 3
+    (notice,) = process.notices
+    assert notice.body["code"] == "out_of_memory"
+    assert "at most 2 rows, not 16" in notice.body["message"]
+
+
+def test_a_model_that_cannot_be_packed_answers_on_with_one_notice(process: WorkerProcess) -> None:
+    process.load(fake("cannot be packed", pack_after_runs=1))
+    while not process.notices:
+        assert_answers(process.infer(request())[0], request())
+    for _ in range(10):
+        process.infer(request())
+    (notice,) = process.notices
+    assert notice.body["code"] == "out_of_memory"
+    assert "first, slower tier: out of memory: no room for two" in notice.body["message"]
 
 
 def test_floats_that_are_not_finite_are_null(process: WorkerProcess) -> None:
@@ -180,7 +205,9 @@ def test_a_cancelled_request_does_not_run(process: WorkerProcess) -> None:
     process.queue(Kind.CANCEL, id=cancelled)
     process.queue(Kind.CANCEL, id=12345)
     process.flush()
-    assert process.replies(2).keys() == {first, last}
+    replies = process.replies(3)
+    assert replies[cancelled].body["code"] == "cancelled"
+    assert {replies[first].kind, replies[last].kind} == {Kind.RESULT}
 
 
 def test_a_fixed_delay_is_kept_and_a_full_batch_ends_it(process: WorkerProcess) -> None:

@@ -102,6 +102,10 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         max_batch_delay_s: the longest that a request may wait for company.
         threads: threads that the engine may use inside one run.
+        may_pack: the model may take about as much memory again as its weights, in exchange for
+            speed, when it has proven used.
+        pack_after_runs, pack_after_s: it has, after so many runs, or by a run so long after the
+            first; whichever comes first.
     """
 
     model_id: str
@@ -111,6 +115,9 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_batch_delay_s: float
     batching: Literal["adaptive", "fixed", "off"]
     threads: int
+    may_pack: bool = True
+    pack_after_runs: int = 32
+    pack_after_s: float = 3.0
 
 
 class WorkerReady(msgspec.Struct, frozen=True, kw_only=True):

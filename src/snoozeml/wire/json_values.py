@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 import numpy as np
@@ -51,7 +51,12 @@ def _parse_int(digits: str) -> int | Decimal:
 
 def _parse_float(digits: str) -> float | Decimal:
     value = float(digits)
-    return value if math.isfinite(value) else Decimal(digits)
+    if math.isfinite(value):
+        return value
+    try:
+        return Decimal(digits)
+    except InvalidOperation:  # even its exponent is too large; any number beyond floats will do
+        return Decimal("1e999").copy_sign(Decimal(value))
 
 
 def shown(value: object) -> str:

@@ -12,6 +12,10 @@ Shape = Sequence[int]
 _ROWS: Final = "\0rows"
 """Stands for the size of every batch axis; no symbol of a graph contains a NUL."""
 
+_LARGEST_EMPTY: Final = 0xFFFF
+"""The largest dimension of a tensor without elements. No data backs such a size, so a few bytes
+could ask for runs without end; with elements, the size of the body is the limit."""
+
 _SHOWN_DIMENSIONS: Final = 64  # what no array can exceed need not be shown
 
 
@@ -69,6 +73,11 @@ class _Rule:
         for axis, size in self._fixed:
             if shape[axis] != size:
                 raise self._mismatch(shape)
+        if 0 in shape and max(shape) > _LARGEST_EMPTY:
+            raise ShapeMismatch(
+                f"input {self.name!r} has no elements, so no dimension may be larger than "
+                f"{_LARGEST_EMPTY}, got {list(shape)}"
+            )
 
     def _mismatch(self, shape: Shape) -> ShapeMismatch:
         got = list(shape) if len(shape) <= _SHOWN_DIMENSIONS else f"{len(shape)} dimensions"

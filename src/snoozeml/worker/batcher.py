@@ -1,7 +1,7 @@
 """Which requests run next, together, and when. Pure: no clock is read, nothing is run."""
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -31,8 +31,9 @@ class Pending(msgspec.Struct, gc=False):
     batch_key: Hashable | None
 
 
-class Run(NamedTuple):
+class Run(msgspec.Struct, gc=False):
     batch: list[Pending]
+    rows: int
 
 
 class Wait(NamedTuple):
@@ -57,6 +58,7 @@ class Batcher:
         self._max_rows = max_rows
         self._pace = pace
         self._queues: dict[Hashable, deque[Pending]] = {}
+        self._nobody_late_before = float("inf")
         self._is_closing = False
 
     @property
@@ -67,64 +69,81 @@ class Batcher:
         """Queue a request; `backlog` more for this model are waiting in the daemon."""
         self._pace.arrived(request.arrived_at, backlog)
         key = request.id if request.batch_key is None else request.batch_key
-        self._queues.setdefault(key, deque()).append(request)
+        queue = self._queues.get(key)
+        if queue is None:
+            self._queues[key] = deque((request,))
+        else:
+            queue.append(request)
+        if request.deadline < self._nobody_late_before:
+            self._nobody_late_before = request.deadline
 
-    def cancel(self, request_id: int) -> None:
-        """Forget a request if it is still here."""
-        self._take_out(lambda request: request.id == request_id)
+    def cancel(self, request_id: int) -> bool:
+        """Forget a request; whether it was still here."""
+        return bool(self._take_out(lambda request: request.id == request_id))
 
     def take_late(self, now: float) -> list[Pending]:
         """Take out and return the requests whose deadline has passed."""
-        return self._take_out(lambda request: request.deadline <= now)
+        if now < self._nobody_late_before:
+            return []
+        late = self._take_out(lambda request: request.deadline <= now)
+        deadlines = (request.deadline for queue in self._queues.values() for request in queue)
+        self._nobody_late_before = min(deadlines, default=float("inf"))
+        return late
 
     def next(self, now: float) -> Run | Wait | None:
         """What to do now; None: nothing is here. A batch that is returned to run is taken out."""
         run_at = float("inf")
-        for key, queue in sorted(self._queues.items(), key=lambda item: item[1][0].arrived_at):
-            batch = self._first_batch(queue)
-            ready_at = self._ready_at(batch, len(queue), now)
+        for key, queue in self._oldest_first():
+            run = self._first_run(queue)
+            ready_at = self._ready_at(run, len(queue), now)
             if ready_at <= now:
-                self._remove(key, len(batch))
-                return Run(batch)
+                self._remove(key, queue, len(run.batch))
+                return run
             run_at = min(run_at, ready_at)
         return Wait(run_at) if self._queues else None
 
-    def answered(self, batch: list[Pending], started_at: float, now: float) -> None:
+    def answered(self, run: Run, started_at: float, now: float) -> None:
         """Report that a batch which began to run at `started_at` has just been answered."""
-        self._pace.answered(len(batch), sum(r.rows for r in batch), started_at, now)
+        self._pace.answered(len(run.batch), run.rows, started_at, now)
 
-    def stop_merging(self) -> None:
-        """From now on every request is a batch of its own."""
-        self._max_rows = 1
+    def limit_rows(self, rows: int) -> None:
+        """From now on a batch has at most so many rows; a higher limit than before is none."""
+        self._max_rows = min(self._max_rows, rows)
 
     def close(self) -> None:
         """No request will come any more: there is nothing to wait for."""
         self._is_closing = True
 
-    def _first_batch(self, queue: deque[Pending]) -> list[Pending]:
-        rows = 0
+    def _oldest_first(self) -> Iterable[tuple[Hashable, deque[Pending]]]:
+        if len(self._queues) < 2:
+            return self._queues.items()
+        return sorted(self._queues.items(), key=lambda item: item[1][0].arrived_at)
+
+    def _first_run(self, queue: deque[Pending]) -> Run:
         batch: list[Pending] = []
+        rows = 0
         for request in queue:
-            rows += request.rows
-            if batch and rows > self._max_rows:
+            if batch and rows + request.rows > self._max_rows:
                 break
             batch.append(request)
-        return batch
+            rows += request.rows
+        return Run(batch, rows)
 
-    def _ready_at(self, batch: list[Pending], queued: int, now: float) -> float:
-        rows = sum(request.rows for request in batch)
+    def _ready_at(self, run: Run, queued: int, now: float) -> float:
+        batch, rows = run.batch, run.rows
         is_full = rows >= self._max_rows or len(batch) < queued
         if is_full or self._is_closing or batch[0].batch_key is None:
             return now
-        group = Group(len(batch), rows, batch[0].arrived_at, is_all=len(self._queues) == 1)
+        room = self._max_rows - rows
+        group = Group(len(batch), rows, room, batch[0].arrived_at, len(self._queues) == 1)
         return self._pace.run_at(group, now)
 
-    def _remove(self, key: Hashable, requests: int) -> None:
-        queue = self._queues[key]
+    def _remove(self, key: Hashable, queue: deque[Pending], requests: int) -> None:
+        if requests == len(queue):
+            del self._queues[key]
+            return
         for _ in range(requests):
             queue.popleft()
-        if not queue:
-            del self._queues[key]
 
     def _take_out(self, unwanted: Callable[[Pending], bool]) -> list[Pending]:
         taken = [r for queue in self._queues.values() for r in queue if unwanted(r)]

@@ -1,7 +1,9 @@
 """How long a request waits for company. Pure: no clock is read, `now` is passed in."""
 
 from collections import deque
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
+
+import msgspec
 
 
 class Pace(Protocol):
@@ -17,16 +19,18 @@ class Pace(Protocol):
         """When a group that does not fill a batch is to run; up to `now` means at once."""
 
 
-class Group(NamedTuple):
+class Group(msgspec.Struct, gc=False):
     """Requests in hand that may share a batch.
 
     Attributes:
+        room: rows that would still fit into the batch.
         oldest_at: arrival of the oldest, in monotonic seconds.
         is_all: nothing else is in hand.
     """
 
     requests: int
     rows: int
+    room: int
     oldest_at: float
     is_all: bool
 
@@ -67,12 +71,10 @@ class AdaptivePace:
 
     Args:
         max_delay_s: no request waits longer than this after its arrival.
-        max_rows: rows in a full batch.
     """
 
-    def __init__(self, max_delay_s: float, max_rows: int) -> None:
+    def __init__(self, max_delay_s: float) -> None:
         self._max_delay_s: Final = max_delay_s
-        self._max_rows: Final = max_rows
         self._costs: Final = RunCosts()
         self._returns: Final = Returns(max_delay_s)
         self._backlog = 0
@@ -111,7 +113,7 @@ class AdaptivePace:
     def _patience_s(self, group: Group, now: float) -> float:
         """The longest wait for more requests that can pay; 0 where none does."""
         expected = max(self._returns.expected(now), self._backlog)
-        room = (self._max_rows - group.rows) * group.requests // group.rows
+        room = group.room * group.requests // group.rows  # in requests like these
         missing = min(expected, room)
         if not missing:
             return 0.0

@@ -39,7 +39,7 @@ class RowLayout:
             return None
         return (
             tuple(outputs),
-            *(_input_key(spec.batch_axis, inputs[spec.name]) for spec in self._inputs),
+            *[_input_key(spec.batch_axis, inputs[spec.name]) for spec in self._inputs],
         )
 
     def merge(self, requests: Sequence[Tensors]) -> Tensors:

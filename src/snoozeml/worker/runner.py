@@ -1,9 +1,11 @@
 """Running batches so that every answer is what its request would have got alone."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-from snoozeml.core.plan import WorkerSpec
+import msgspec
+
+from snoozeml.core.plan import WorkerFailure, WorkerSpec
 from snoozeml.errors import InferenceFailed, OutOfMemory
 from snoozeml.wire.tensors import DTYPES, Array, Tensors
 from snoozeml.worker.agreement import agree
@@ -15,7 +17,7 @@ _VERIFIED_BATCHES: Final = 3
 """The first merged batches, of which one request is run alone as well, and compared."""
 
 
-class Answer(NamedTuple):
+class Answer(msgspec.Struct, gc=False):
     """What became of a request.
 
     Attributes:
@@ -33,43 +35,90 @@ class Runner:
     INVARIANT: an answer equals that of its request run alone, within `agree`. Where merging cannot
     keep that, it is given up for the rest of the worker's life.
 
-    Attributes:
-        gave_up_because: why requests are neither merged nor cut any more; None while they are.
+    A run that lacks memory is tried again with half the rows, and what has worked then is the
+    limit for the runs to come. A run that fails for lack of memory with a single row proves nothing
+    about others, and lowers no limit.
+
+    Args:
+        notices: gets an entry whenever `batch_rows` changes.
     """
 
-    def __init__(self, spec: WorkerSpec, engine: Engine, layout: RowLayout) -> None:
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        engine: Engine,
+        layout: RowLayout,
+        notices: list[WorkerFailure],
+    ) -> None:
         self._engine: Final = engine
         self._layout: Final = layout
+        self._notices: Final = notices
         self._dtypes: Final = {s.name: DTYPES[s.datatype] for s in spec.plan.signature.outputs}
         self._may_cut: Final = spec.plan.batching != "alone"
         self._is_row_by_row: Final = spec.plan.batching == "row_by_row"
-        self._max_rows: Final = 1 if self._is_row_by_row else spec.max_batch_size
+        self._max_rows = 1 if self._is_row_by_row else spec.max_batch_size
         self._to_verify = _VERIFIED_BATCHES
-        self.gave_up_because: str | None = None
+        self._has_given_up = False
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows that a batch of several requests should have at most."""
+        return 1 if self._has_given_up else self._max_rows
 
     def run(self, batch: Sequence[Pending]) -> list[Answer]:
         """Run requests with one batch key. Never raises: each request gets an answer of its own."""
+        limit = self._max_rows
+        answers = self._run(batch)
+        if self._max_rows < limit:
+            self._settle_limit(limit, answers)
+        return answers
+
+    def _run(self, batch: Sequence[Pending]) -> list[Answer]:
         if len(batch) == 1:
             return [self._alone(batch[0])]
+        rows = sum(request.rows for request in batch)
+        if rows > self.batch_rows:  # it has become smaller since the batch was put together
+            return self._halved(batch)
         try:
-            return self._merged(batch)
+            return self._merged(batch, rows)
         except OutputWithoutRows as error:
-            self.gave_up_because = str(error)
+            self._give_up(str(error))
             return [self._alone(request) for request in batch]
+        except (OutOfMemory, MemoryError):
+            self._max_rows = rows // 2
+            return self._halved(batch)
         except Exception as error:  # whatever it is, only the requests that cause it shall suffer
             answers = [self._alone(request) for request in batch]
             if not any(isinstance(answer.result, Exception) for answer in answers):
-                self._blame_merging(error)
+                self._give_up(f"a batch failed, but none of its requests did alone: {error}")
             return answers
 
-    def _merged(self, batch: Sequence[Pending]) -> list[Answer]:
+    def _halved(self, batch: Sequence[Pending]) -> list[Answer]:
+        middle = len(batch) // 2
+        return [*self._run(batch[:middle]), *self._run(batch[middle:])]
+
+    def _settle_limit(self, before: int, answers: Sequence[Answer]) -> None:
+        """Keep a limit that was lowered for these answers, if it has helped."""
+        if any(isinstance(answer.result, OutOfMemory | MemoryError) for answer in answers):
+            self._max_rows = before
+            return
+        why = f"a run ran out of memory: from now on at most {self._max_rows} rows, not {before}"
+        self._notices.append(WorkerFailure(code=OutOfMemory.code, message=why))
+
+    def _give_up(self, why: str) -> None:
+        """Neither merge nor cut requests any more."""
+        if not self._has_given_up:
+            self._has_given_up = True
+            why = f"requests are run one by one from now on: {why}"
+            self._notices.append(WorkerFailure(code="unbatchable", message=why))
+
+    def _merged(self, batch: Sequence[Pending], total: int) -> list[Answer]:
         names, rows = batch[0].outputs, [request.rows for request in batch]
         outputs = self._infer(self._layout.merge([request.inputs for request in batch]), names)
         results = self._layout.split(names, outputs, rows)
         if self._to_verify:
             self._verify(batch[-1], results[-1])
             self._to_verify -= 1
-        total = sum(rows)
         return [Answer(result, total) for result in results]
 
     def _verify(self, request: Pending, result: Sequence[Array]) -> None:
@@ -79,32 +128,33 @@ class Runner:
             if not agree(batched, single):
                 raise OutputWithoutRows(f"output {name!r} of a row depends on the rows beside it")
 
-    def _blame_merging(self, error: Exception) -> None:
-        """A batch failed whose requests are all fine alone; a lack of memory proves nothing."""
-        if not isinstance(error, OutOfMemory | MemoryError):
-            self.gave_up_because = f"a batch failed, but none of its requests did alone: {error}"
-
     def _alone(self, request: Pending) -> Answer:
         try:
-            if self._must_be_cut(request):
+            if request.rows > self._max_rows and self._can_be_cut(request):
                 return self._in_pieces(request)
             return Answer(self._infer(request.inputs, request.outputs), request.rows)
         except OutputWithoutRows as error:
             return self._uncut(request, error)
+        except (OutOfMemory, MemoryError) as error:
+            rows = min(request.rows, self._max_rows)
+            if rows == 1 or not self._can_be_cut(request):
+                return Answer(error, request.rows)
+            self._max_rows = rows // 2
+            return self._alone(request)
         except Exception as error:  # the worker answers with it, and goes on
             return Answer(error, request.rows)
 
-    def _must_be_cut(self, request: Pending) -> bool:
-        if request.rows <= self._max_rows or request.batch_key is None or not self._may_cut:
+    def _can_be_cut(self, request: Pending) -> bool:
+        if request.batch_key is None or not self._may_cut:
             return False
-        return self._is_row_by_row or self.gave_up_because is None
+        return self._is_row_by_row or not self._has_given_up
 
     def _uncut(self, request: Pending, error: OutputWithoutRows) -> Answer:
         """Answer a request whose pieces cannot be put together again."""
         if self._is_row_by_row:
             why = f"the model takes one row at a time, and {error}"
             return Answer(InferenceFailed(why), request.rows)
-        self.gave_up_because = str(error)
+        self._give_up(str(error))
         return self._alone(request)
 
     def _in_pieces(self, request: Pending) -> Answer:

@@ -1,7 +1,7 @@
-"""The spare: a process with numpy and ONNX Runtime imported and no model, which forks workers.
+"""The spare: a process with numpy and ONNX Runtime at hand and no model, which forks workers.
 
 Fork to first answer takes a fifth of the time that a fresh interpreter needs. The spare holds no
-thread and opens no model, so its memory is the same at every fork, and forking it is safe.
+thread and no model, so its memory is the same at every fork, and forking it is safe.
 
 It is steered over a socket that keeps message boundaries, with JSON either way:
 
@@ -33,7 +33,10 @@ def _why_unsafe_to_fork() -> str | None:
 
 
 def _become_worker(control: socket.socket, sock_fd: int, output_fd: int) -> None:
-    os.setsid()  # a group of its own, so that it can be ended together with what it starts
+    # A group of its own, so that it can be ended together with what it starts. Not a session of its
+    # own: Linux may share the processor out between sessions first (autogroup), and then a thread
+    # that is nice would be so to its own process only.
+    os.setpgid(0, 0)
     control.close()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -97,9 +100,11 @@ def _serve_one(control: socket.socket) -> bool:
 
 def run(control: socket.socket) -> None:
     """Fork workers on request until the other end of `control` is closed."""
-    # What every worker needs is imported once, here.
-    import snoozeml.worker.engines.onnx
+    # What every worker needs is imported and set up once, here.
     import snoozeml.worker.main  # noqa: F401
+    from snoozeml.worker.engines.onnx import warm_up
+
+    warm_up()
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the daemon
     wake_read, wake_write = os.pipe()

@@ -61,7 +61,7 @@ def simulate(
             continue
         started_at = now
         now += world.fixed_s + world.row_s * len(todo.batch)
-        batcher.answered(todo.batch, started_at, now)
+        batcher.answered(todo, started_at, now)
         for request in todo.batch:
             daemon_free_at = max(daemon_free_at, now) + world.daemon_s
             think_s = world.think_s * rng.uniform(0.5, 1.5)

@@ -96,11 +96,19 @@ def test_when_no_request_will_come_nothing_is_waited_for() -> None:
     assert ids(subject.next(1.0)) == [0]
 
 
-def test_when_merging_stops_every_request_runs_alone_and_at_once() -> None:
+def test_with_one_row_per_batch_every_request_runs_alone_and_at_once() -> None:
     subject = batcher(DELAY_S)
     fill(subject, (1.0, "a", 1), (1.0, "a", 1))
-    subject.stop_merging()
+    subject.limit_rows(1)
     assert [ids(subject.next(1.0)) for _ in range(2)] == [[0], [1]]
+
+
+def test_a_limit_can_be_lowered_and_never_raised() -> None:
+    subject = batcher()
+    for rows in (3, 5):
+        subject.limit_rows(rows)
+    fill(subject, *[(0, "a", 1)] * 4)
+    assert [ids(subject.next(9)) for _ in range(2)] == [[0, 1, 2], [3]]
 
 
 def test_a_cancelled_request_is_forgotten() -> None:
@@ -132,14 +140,14 @@ def test_late_requests_are_taken_out() -> None:
 def test_everybody_is_served_in_turn_and_in_time(
     requests: list[tuple[float, str, int]], adaptive: bool
 ) -> None:
-    pace = AdaptivePace(DELAY_S, 8) if adaptive else FixedPace(DELAY_S)
+    pace = AdaptivePace(DELAY_S) if adaptive else FixedPace(DELAY_S)
     subject, now, served = Batcher(8, pace), 0.0, []
     for number, (after_s, key, rows) in enumerate(requests):
         now += after_s
         subject.add(pending(number, now, key, rows), backlog=0)
         if number % 3 == 2 and isinstance(todo := subject.next(now), Run):
             served.append(todo.batch)
-            subject.answered(todo.batch, now, now)
+            subject.answered(todo, now, now)
     while todo := subject.next(now):
         if isinstance(todo, Wait):
             assert now < todo.until <= now + DELAY_S

@@ -17,7 +17,11 @@ WORLDS = [TINY, TINY_ON_A_SLOW_WORKER, ENCODER, IMAGES]
 
 
 def adaptive() -> AdaptivePace:
-    return AdaptivePace(DELAY_S, MAX_ROWS)
+    return AdaptivePace(DELAY_S)
+
+
+def group(requests: int, rows: int, oldest_at: float, *, is_all: bool) -> Group:
+    return Group(requests, rows, MAX_ROWS - rows, oldest_at, is_all)
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -65,7 +69,7 @@ def test_a_crowd_that_has_left_is_soon_forgotten() -> None:
     pace, now = after_a_crowd(), 8e-4
     while now < 0.05:
         pace.arrived(now, backlog=0)
-        run_at = max(pace.run_at(Group(1, 1, now, is_all=True), now), now)
+        run_at = max(pace.run_at(group(1, 1, now, is_all=True), now), now)
         assert run_at - now <= DELAY_S
         if now > 6e-4 + DELAY_S:
             assert run_at == now
@@ -76,24 +80,24 @@ def test_a_crowd_that_has_left_is_soon_forgotten() -> None:
 def test_a_worker_with_other_work_in_hand_never_idles() -> None:
     pace = after_a_crowd()
     pace.arrived(7e-4, backlog=0)
-    assert pace.run_at(Group(1, 1, 7e-4, is_all=False), now=7e-4) <= 7e-4
-    assert pace.run_at(Group(1, 1, 7e-4, is_all=True), now=7e-4) > 7e-4
+    assert pace.run_at(group(1, 1, 7e-4, is_all=False), now=7e-4) <= 7e-4
+    assert pace.run_at(group(1, 1, 7e-4, is_all=True), now=7e-4) > 7e-4
 
 
 def test_a_backlog_in_the_daemon_is_company_on_its_way() -> None:
     pace = after_a_crowd(clients=40)
     for number in range(40):
         pace.arrived(7e-4 + number * 1e-6, backlog=0)
-    assert pace.run_at(Group(8, 8, 7e-4, is_all=True), now=8e-4) <= 8e-4
+    assert pace.run_at(group(8, 8, 7e-4, is_all=True), now=8e-4) <= 8e-4
     pace.arrived(8e-4, backlog=5)
-    assert pace.run_at(Group(9, 9, 7e-4, is_all=True), now=8e-4) > 8e-4
+    assert pace.run_at(group(9, 9, 7e-4, is_all=True), now=8e-4) > 8e-4
 
 
 @pytest.mark.parametrize("rows_each", [1, 4, 15])
 def test_room_in_a_batch_is_counted_in_rows(rows_each: int) -> None:
     pace = after_a_crowd()
     pace.arrived(7e-4, backlog=0)
-    waits = pace.run_at(Group(1, rows_each, 7e-4, is_all=True), now=7e-4) > 7e-4
+    waits = pace.run_at(group(1, rows_each, 7e-4, is_all=True), now=7e-4) > 7e-4
     assert waits == (2 * rows_each <= MAX_ROWS)
 
 
@@ -118,7 +122,7 @@ def test_no_request_waits_longer_than_allowed(events: list[tuple[str, float, int
         elif what == "answered":
             pace.answered(number, number, started_at, now)
         else:
-            run_at = pace.run_at(Group(1, number, started_at, is_all=True), now)
+            run_at = pace.run_at(group(1, number, started_at, is_all=True), now)
             assert run_at <= max(now, started_at + DELAY_S)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from component.fake_engine import SIGNATURE, FakeEngine
-from snoozeml.core.plan import Plan, WorkerSpec
+from snoozeml.core.plan import Plan, WorkerFailure, WorkerSpec
 from snoozeml.core.tensors import Batching, Signature
 from snoozeml.errors import InferenceFailed, OutOfMemory
 from snoozeml.wire.tensors import Array, Tensors
@@ -25,7 +25,10 @@ ALL = ("y", "next_state", "label")
 
 
 def runner(
-    engine: FakeEngine, batching: Batching = "merge", signature: Signature = SIGNATURE
+    engine: FakeEngine,
+    batching: Batching = "merge",
+    signature: Signature = SIGNATURE,
+    notices: list[WorkerFailure] | None = None,
 ) -> Runner:
     plan = Plan(
         format="onnx",
@@ -44,7 +47,7 @@ def runner(
         batching="adaptive",
         threads=1,
     )
-    return Runner(spec, engine, RowLayout(signature))
+    return Runner(spec, engine, RowLayout(signature), [] if notices is None else notices)
 
 
 def request(
@@ -110,13 +113,15 @@ def test_the_first_merged_batches_are_verified_and_later_ones_are_not() -> None:
 )
 def test_a_model_that_does_not_bear_merging_is_not_merged_again(how: str, why: str) -> None:
     engine = FakeEngine(how)
-    subject = runner(engine)
+    notices: list[WorkerFailure] = []
+    subject = runner(engine, notices=notices)
     batch = [request(1, seed=seed) for seed in range(4)]
     for answer, sent in zip(subject.run(batch), batch, strict=True):
         assert answer.batch_rows == 1
         assert_equal(answer, FakeEngine(how).infer(sent.inputs, sent.outputs))
-    assert subject.gave_up_because is not None
-    assert re.search(why, subject.gave_up_because)
+    (notice,) = notices
+    assert re.search(why, notice.message)
+    assert subject.batch_rows == 1
     engine.runs.clear()
     subject.run([request(3 * MAX_ROWS)])
     assert engine.runs == [3 * MAX_ROWS]
@@ -130,15 +135,51 @@ def test_only_the_request_that_fails_alone_fails() -> None:
     assert isinstance(answers[1].result, ValueError)
     for index in (0, 2):
         assert_equal(answers[index], FakeEngine().infer(batch[index].inputs, ALL))
-    assert subject.gave_up_because is None
+    assert subject.batch_rows == MAX_ROWS
 
 
-def test_a_lack_of_memory_is_no_reason_to_stop_merging() -> None:
-    subject = runner(FakeEngine("needs too much memory"))
-    answers = subject.run([request(2), request(2)])
-    assert not any(isinstance(answer.result, Exception) for answer in answers)
-    assert subject.gave_up_because is None
-    assert isinstance(subject.run([request(3)])[0].result, OutOfMemory)
+@pytest.mark.parametrize(
+    ("room", "rows", "limit"),
+    [
+        (4, [2] * 4, 4),
+        (3, [1] * 8, 2),
+        (5, [1, 1, 1, 5], 4),
+        (3, [1, 1, 6], 2),
+        (2, [5], 2),
+        (1, [8], 1),
+        (7, [8 * MAX_ROWS], 4),
+        (8, [8], 8),
+    ],
+)
+def test_rows_that_there_is_no_memory_for_run_in_smaller_numbers_from_then_on(
+    room: int, rows: list[int], limit: int
+) -> None:
+    engine, notices = FakeEngine(f"has room for {room}"), list[WorkerFailure]()
+    subject = runner(engine, notices=notices)
+    batch = [request(n, seed=seed) for seed, n in enumerate(rows)]
+    for answer, sent in zip(subject.run(batch), batch, strict=True):
+        assert_equal(answer, FakeEngine().infer(sent.inputs, ALL))
+        assert answer.batch_rows <= room
+    assert subject.batch_rows == limit
+    assert [notice.code for notice in notices] == ["out_of_memory"] * (limit < MAX_ROWS)
+    assert all(f"at most {limit} rows, not {MAX_ROWS}" in notice.message for notice in notices)
+    engine.runs.clear()
+    subject.run(batch)
+    assert max(engine.runs) <= limit
+
+
+def test_rows_that_fit_nowhere_leave_the_limit_to_others() -> None:
+    notices: list[WorkerFailure] = []
+    subject = runner(FakeEngine("has room for 0"), notices=notices)
+    for batch in ([request(2), request(2), request(3)], [request(3 * MAX_ROWS)], [request(1)]):
+        assert all(isinstance(a.result, OutOfMemory) for a in subject.run(batch))
+    assert (subject.batch_rows, notices) == (MAX_ROWS, [])
+
+
+def test_what_cannot_be_cut_and_has_no_room_fails() -> None:
+    subject = runner(FakeEngine("has room for 2"), "alone")
+    (answer,) = subject.run([request(3)])
+    assert isinstance(answer.result, OutOfMemory)
 
 
 def test_an_output_of_another_datatype_fails() -> None:
@@ -150,7 +191,7 @@ def test_an_output_of_another_datatype_fails() -> None:
 def test_values_that_are_not_numbers_agree_with_themselves() -> None:
     subject = runner(FakeEngine("is not a number"))
     subject.run([request(1), request(1)])
-    assert subject.gave_up_because is None
+    assert subject.batch_rows == MAX_ROWS
 
 
 @pytest.mark.parametrize("rows", [MAX_ROWS, MAX_ROWS + 1, 3 * MAX_ROWS])
@@ -169,7 +210,7 @@ def test_pieces_that_lose_rows_are_never_put_together() -> None:
     sent = request(MAX_ROWS + 1)
     (answer,) = subject.run([sent])
     assert_equal(answer, FakeEngine("loses a row").infer(sent.inputs, ALL))
-    assert subject.gave_up_because is not None
+    assert subject.batch_rows == 1
 
 
 def test_row_by_row_every_row_is_a_run() -> None:
@@ -191,7 +232,10 @@ rows_of_requests = st.lists(st.integers(1, 4), min_size=1, max_size=5)
 
 
 @given(
-    how=st.sampled_from(["well", "mixes rows", "numbers rows", "loses a row", "takes one row"]),
+    how=st.sampled_from(
+        ["well", "mixes rows", "numbers rows", "loses a row", "takes one row", "hates negatives"]
+        + [f"has room for {rows}" for rows in range(8)]
+    ),
     batches=st.lists(rows_of_requests, min_size=1, max_size=6),
     seed=st.integers(0, 1000),
 )

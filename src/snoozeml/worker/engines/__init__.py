@@ -14,6 +14,10 @@ class Engine(Protocol):
     def device(self) -> str:
         """Where the model runs: `cpu`, `cuda:0`, …"""
 
+    @property
+    def is_packable(self) -> bool:
+        """Whether `pack` would make runs noticeably faster."""
+
     def infer(self, inputs: Tensors, outputs: Sequence[str]) -> Sequence[Array]:
         """Run the model once and return the named outputs, in that order.
 
@@ -23,6 +27,15 @@ class Engine(Protocol):
         Raises:
             SnoozeError: the model refused or failed, in words that are safe to show. Any other
                 exception counts as a bug in the engine.
+        """
+
+    def pack(self) -> None:
+        """Make later runs faster for more memory, while runs go on; answers stay the same.
+
+        Called at most once, from another thread than `infer`. It gives way to runs where it can.
+
+        Raises:
+            SnoozeError: it was not possible, and the model is as it was.
         """
 
 
