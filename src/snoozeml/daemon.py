@@ -15,12 +15,14 @@ from snoozeml.config.schema import Configuration, ServerConfig
 from snoozeml.fronts.http.app import HttpApp
 from snoozeml.fronts.http.routes import ColdRoutes
 from snoozeml.fronts.http.server import HttpServer, address_of, bind
-from snoozeml.lifecycle.actor import Surroundings
 from snoozeml.lifecycle.cpu import usable_cores
+from snoozeml.lifecycle.crew import Surroundings
+from snoozeml.lifecycle.memory import OomWatch, parse_limit, total_bytes
 from snoozeml.lifecycle.plans import PlanStore
 from snoozeml.lifecycle.process import ExecLauncher, Launcher
-from snoozeml.lifecycle.registry import Registry
+from snoozeml.lifecycle.registry import Registry, check_pinned
 from snoozeml.lifecycle.spare import SpareLauncher
+from snoozeml.lifecycle.steward import Steward
 from snoozeml.serving.control import Control
 from snoozeml.serving.inference import Serving
 from snoozeml.telemetry import logs
@@ -45,8 +47,11 @@ def run(overrides: Overrides, ready_fd: int | None = None) -> int:
         OSError: the address cannot be had.
     """
     configuration = load(overrides, os.environ)
-    logs.configure(configuration.server.log_format, configuration.server.log_level)
-    return uvloop.run(Daemon(configuration, overrides).serve(ready_fd))
+    finish_log = logs.configure(configuration.server.log_format, configuration.server.log_level)
+    try:
+        return uvloop.run(Daemon(configuration, overrides).serve(ready_fd))
+    finally:
+        finish_log()
 
 
 class Daemon:
@@ -61,31 +66,41 @@ class Daemon:
     async def serve(self, ready_fd: int | None) -> int:
         server = self._configuration.server
         totals = Totals()
+        cores = usable_cores()
+        plans = PlanStore(server.cache_dir, server.cache_limit_bytes)
         launcher = _launcher(server)
+        steward = Steward(
+            lambda: registry.tenants(),
+            models=server.max_loaded_models,
+            memory_bytes=_memory_limit(server),
+            loads_at_once=server.max_concurrent_loads or max(1, cores // 2),
+        )
+        _check(self._configuration, plans)
         listener = bind(server.host, server.port)
         async with asyncio.TaskGroup() as tasks:
-            around = Surroundings(
-                plans=PlanStore(server.cache_dir, server.cache_limit_bytes),
-                launcher=launcher,
-                tasks=tasks,
-                totals=totals,
-                cores=usable_cores(),
-            )
+            around = Surroundings(plans, launcher, steward, tasks, totals, OomWatch(), cores)
             registry = Registry(around)
             serving = Serving(registry, totals)
-            control = Control(registry, serving, lambda: load(self._overrides, os.environ))
+            control = Control(
+                registry,
+                serving,
+                rescan=lambda: load(self._overrides, os.environ),
+                check=lambda configuration: _check(configuration, plans),
+            )
             routes = ColdRoutes(serving, control, Exposition(totals))
             http = HttpServer(HttpApp(serving, registry, routes, server.max_request_bytes))
 
             registry.apply(self._configuration.models)
             await http.listen(listener)
             self._heed_signals()
-            _announce(address_of(listener), ready_fd)
+            self._announce(address_of(listener), ready_fd)
+            if self._configuration.models:
+                tasks.create_task(launcher.warm_up())
 
             await self._stop.wait()
             orderly = await self._shut_down(serving, registry, http)
             await launcher.close()
-        _log.info("stopped", extra={"fields": {"orderly": orderly}})
+        _log.info("stopped" if orderly else "stopped; work was cut off")
         return 0 if orderly else 1
 
     async def _shut_down(self, serving: Serving, registry: Registry, http: HttpServer) -> bool:
@@ -102,10 +117,22 @@ class Daemon:
             _log.warning("stopping at once: accepted work is cut off")
             registry.kill()
             deadline = asyncio.get_running_loop().time() + _FORCED_CLOSE_S
-            await registry.close()
-        if not await self._before(deadline, http.close()):
+            if not await self._until(deadline, registry.close()):
+                _log.error("workers that were killed are not gone; leaving without them")
+                os._exit(1)
+        written = await self._before(deadline, http.close())
+        if not written:
             http.abort()
-        return answered
+        return answered and written
+
+    async def _until(self, deadline: float, work: Awaitable[None]) -> bool:
+        """Whether the work ended before the deadline."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await work
+        except TimeoutError:
+            return False
+        return True
 
     async def _before(self, deadline: float, work: Awaitable[None]) -> bool:
         """Whether the work ended before the deadline, and before somebody lost patience."""
@@ -120,6 +147,21 @@ class Daemon:
             task.cancel()
         return done
 
+    def _announce(self, http: str, ready_fd: int | None) -> None:
+        server, models = self._configuration.server, self._configuration.models
+        fields = {
+            "http": f"http://{http}",
+            "models": len(models),
+            "models_dir": str(server.models_dir),
+            "config": str(server.config_path or "none"),
+            "pid": os.getpid(),
+        }
+        _log.info("serving", extra={"fields": fields})
+        if ready_fd is not None:
+            line = msgspec.json.encode({"http": http, "grpc": None, "pid": os.getpid()}) + b"\n"
+            with os.fdopen(ready_fd, "wb") as ready:
+                ready.write(line)
+
     def _heed_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -129,16 +171,22 @@ class Daemon:
         (self._force if self._stop.is_set() else self._stop).set()
 
 
+def _memory_limit(server: ServerConfig) -> int:
+    return parse_limit(server.max_memory, total_bytes())
+
+
+def _check(configuration: Configuration, plans: PlanStore) -> None:
+    server = configuration.server
+    check_pinned(
+        configuration.models,
+        plans,
+        models=server.max_loaded_models,
+        memory_bytes=_memory_limit(server),
+    )
+
+
 def _launcher(server: ServerConfig) -> Launcher:
     # Forking is safe only where the system libraries do not start threads behind our back.
     if server.spare_linger_secs and sys.platform == "linux":
         return SpareLauncher(server.spare_linger_secs)
     return ExecLauncher()
-
-
-def _announce(http: str, ready_fd: int | None) -> None:
-    _log.info("serving", extra={"fields": {"http": f"http://{http}", "pid": os.getpid()}})
-    if ready_fd is not None:
-        line = msgspec.json.encode({"http": http, "grpc": None, "pid": os.getpid()}) + b"\n"
-        with os.fdopen(ready_fd, "wb") as ready:
-            ready.write(line)

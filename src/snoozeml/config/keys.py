@@ -3,7 +3,7 @@
 import difflib
 import os
 import reprlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -86,13 +86,17 @@ def hint(word: str, known: Collection[str]) -> str:
     for place, keys in _PLACES.items():
         if word in keys:
             return f"it belongs in {place}"
-    return did_you_mean(word, known) or f"known are {', '.join(known)}"
+    return did_you_mean(nearest(word, known)) or f"known are {', '.join(known)}"
 
 
-def did_you_mean(word: str, known: Collection[str], at_most: int = 1) -> str:
-    """A question with the known words that look most like this one; empty if none does."""
-    near = difflib.get_close_matches(word, sorted(known), n=at_most)
-    return f"did you mean {' or '.join(near)}?" if near else ""
+def nearest(word: str, known: Collection[str], at_most: int = 1) -> list[str]:
+    """The known words that look most like this one; none if none does."""
+    return difflib.get_close_matches(word, sorted(known), n=at_most)
+
+
+def did_you_mean(words: Sequence[str]) -> str:
+    """The words as a question; empty if there are none."""
+    return f"did you mean {' or '.join(words)}?" if words else ""
 
 
 def _check(value: object, field: FieldInfo, name: str, base: Path, strict: bool) -> Any:

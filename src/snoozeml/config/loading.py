@@ -13,10 +13,14 @@ from snoozeml.config.keys import OUTER_KEYS, ConfigError, absolute, check_keys
 from snoozeml.config.matching import Match, match
 from snoozeml.config.schema import Configuration, ModelConfig, ServerConfig
 
-__all__ = ["ConfigError", "Overrides", "load"]
+__all__ = ["ConfigError", "FlagError", "Overrides", "load"]
 
 _IN_MODELS_DIR: Final = ("models.toml", "models.json")
 _FLAGS: Final = {"config_path": "--config", "max_batch_delay_ms": "--max-delay-ms"}
+
+
+class FlagError(ConfigError):
+    """A flag has a value that it cannot have: the command was called wrongly, no file is wrong."""
 
 
 class Overrides(Struct, frozen=True, kw_only=True):
@@ -39,7 +43,8 @@ def load(overrides: Overrides, environ: Mapping[str, str]) -> Configuration:
     paths in flags and variables start from the working directory, those in a file from its folder.
 
     Raises:
-        ConfigError: something is not as it must be.
+        FlagError: the value of a flag is not what it must be.
+        ConfigError: something else is not as it must be.
     """
     base = Path.cwd()
     outer = _from_environment(environ, base) | _from_flags(overrides, base)
@@ -54,7 +59,10 @@ def load(overrides: Overrides, environ: Mapping[str, str]) -> Configuration:
 
 def _from_flags(overrides: Overrides, base: Path) -> dict[str, Any]:
     given = {key: value for key, value in structs.asdict(overrides).items() if value is not None}
-    return check_keys(given, OUTER_KEYS, _flag, base)
+    try:
+        return check_keys(given, OUTER_KEYS, _flag, base)
+    except ConfigError as error:
+        raise FlagError(str(error)) from error
 
 
 def _flag(key: str) -> str:

@@ -9,11 +9,12 @@ from msgspec import Struct
 
 from snoozeml.config.discovery import SUFFIXES, Found, format_of
 from snoozeml.config.document import Entry
-from snoozeml.config.keys import ConfigError, did_you_mean
+from snoozeml.config.keys import ConfigError, did_you_mean, nearest
 from snoozeml.core.names import why_bad_model_id
 from snoozeml.core.plan import Format
 
-_NEAR: Final = 3
+_NEAR: Final = 3  # names that a message suggests
+_LISTED: Final = 5  # names that it lists where none is near
 
 
 class Match(Struct, frozen=True):
@@ -39,7 +40,9 @@ def match(found: Sequence[Found], entries: Sequence[Entry]) -> list[Match]:
     matches = [_by_path(entry, paths) for entry in entries if "path" in entry.settings]
     taken = {model.path for model in matches}
     rest = [model for model in found if model.path not in taken]
-    matches += _by_id(rest, [entry for entry in entries if "path" not in entry.settings])
+    others = [entry for entry in entries if "path" not in entry.settings]
+    _check_not_taken(others, found, matches)
+    matches += _by_id(rest, others)
     _check_unique(matches)
     return matches
 
@@ -60,10 +63,43 @@ def _check_file(path: Path, name: str, found: Set[Path]) -> None:
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        near = did_you_mean(str(path), [str(other) for other in found], _NEAR)
-        raise ConfigError(f"{name}: {error.strerror}; {near or 'check the path'}") from error
+        raise ConfigError(f"{name}: {error.strerror}; {_instead_of(path, found)}") from error
     if not stat.S_ISREG(mode):
         raise ConfigError(f"{name} is not a file; name the model's file itself")
+
+
+def _instead_of(path: Path, found: Set[Path]) -> str:
+    """What else could have been meant: files of a like name, else those in the same folder."""
+    folders = {folder for other in found for folder in other.parents}
+    folder = next((folder for folder in path.parents if folder in folders), path.parent)
+    inside = [other.relative_to(folder) for other in sorted(found) if folder in other.parents]
+    # Without suffixes, which all have in common; as deep as a folder is searched for models.
+    there = {str(file.with_suffix("")): str(file) for file in inside if len(file.parts) <= 2}
+    near = nearest(str(path.relative_to(folder).with_suffix("")), there, _NEAR)
+    if near:
+        return did_you_mean([there[name] for name in near])
+    return f"{folder} holds {_shortly(list(there.values()))}" if there else "check the path"
+
+
+def _shortly(names: Sequence[str]) -> str:
+    rest = len(names) - _LISTED
+    return ", ".join(names[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _check_not_taken(
+    entries: Sequence[Entry], found: Sequence[Found], by_path: Sequence[Match]
+) -> None:
+    """An entry may miss its model because another entry has given the file another id."""
+    takers: dict[Path, list[str]] = {}
+    for model in by_path:
+        takers.setdefault(model.path, []).append(model.id)
+    for entry in entries:
+        files = [model.path for model in found if model.id == entry.id]
+        if files and all(path in takers for path in files):
+            raise ConfigError(
+                f"{entry.name}: {files[0]} is served as {' and '.join(takers[files[0]])} already; "
+                "to serve it under this id too, give this entry the same path"
+            )
 
 
 def _by_id(found: list[Found], entries: list[Entry]) -> list[Match]:
@@ -78,7 +114,7 @@ def _by_id(found: list[Found], entries: list[Entry]) -> list[Match]:
 
 
 def _nothing_found(entry: Entry, ids: set[str]) -> ConfigError:
-    hint = did_you_mean(entry.id, ids, _NEAR) or "give the entry the file's path"
+    hint = did_you_mean(nearest(entry.id, ids, _NEAR)) or "give the entry the file's path"
     return ConfigError(f"{entry.name}: no model with this id is in the models folder; {hint}")
 
 

@@ -24,6 +24,9 @@ Timeout = Annotated[float, Meta(gt=0, le=_YEAR_S, extra={"unit": "s"})]
 Milliseconds = Annotated[float, Meta(ge=0, le=_MINUTE_MS, extra={"unit": "ms"})]
 Count = Annotated[int, Meta(ge=1, le=_MANY)]
 
+_MEMORY: Final = Meta(
+    pattern=r"^([0-9]+(\.[0-9]+)? ?([KMG]i?B|B)?|(100|[0-9]{1,2})(\.[0-9]+)? ?%)\Z"
+)
 _DEVICE: Final = Meta(
     pattern=r"^(auto|cpu|cuda(:[0-9]+)?|tensorrt|coreml)\Z",
     extra={"expected": "one of auto, coreml, cpu, cuda, cuda:N, tensorrt"},
@@ -110,6 +113,13 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     load_timeout_secs: Annotated[
         Timeout, Meta(description="When loading a model is given up as failed.")
     ] = 120.0
+    exec_timeout_secs: Annotated[
+        Timeout,
+        Meta(
+            description="When a worker that holds requests and gives no answer is taken to hang. "
+            "It is ended, and what it held is tried once more."
+        ),
+    ] = 120.0
     threads: Annotated[
         int,
         Meta(
@@ -182,6 +192,24 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     max_loaded_models: Annotated[
         Count, Meta(description="The most models loaded at once.", extra={"unit": "models"})
     ] = 8
+    max_memory: Annotated[
+        Annotated[int, Meta(ge=1, le=_PEBIBYTE)] | Annotated[str, _MEMORY],
+        Meta(
+            description="What all loaded models together may take: bytes, a number with a unit "
+            "(`KiB`, `MiB`, `GiB`, `KB`, `MB`, `GB`), or a share of what the machine or its cgroup "
+            "has.",
+            extra={"expected": "a number of bytes, or text like '512MiB' or '80%'"},
+        ),
+    ] = "80%"
+    max_concurrent_loads: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1024,
+            extra={"unit": "models"},
+            description="The most models loading at the same time. 0: one for every two cores.",
+        ),
+    ] = 0
     log_format: Annotated[
         Literal["auto", "human", "json"],
         Meta(description="`auto` writes for people on a terminal and JSON otherwise."),

@@ -18,18 +18,27 @@ class InferenceRequest:
         body: the undecoded body, in the pieces it arrived in.
         arrived_at: monotonic seconds at which the front had the whole request.
         deadline: monotonic seconds after which nobody wants the answer.
+        fail_fast: the answer is not worth waiting for a load; the load is started all the same.
     """
 
-    __slots__ = ("arrived_at", "body", "codec", "deadline", "model_id")
+    __slots__ = ("arrived_at", "body", "codec", "deadline", "fail_fast", "model_id")
 
     def __init__(
-        self, model_id: str, codec: Codec, body: Sequence[bytes], arrived_at: float, deadline: float
+        self,
+        model_id: str,
+        codec: Codec,
+        body: Sequence[bytes],
+        arrived_at: float,
+        deadline: float,
+        *,
+        fail_fast: bool = False,
     ) -> None:
         self.model_id: Final = model_id
         self.codec: Final = codec
         self.body: Final = body
         self.arrived_at: Final = arrived_at
         self.deadline: Final = deadline
+        self.fail_fast: Final = fail_fast
 
 
 class InferenceResult:

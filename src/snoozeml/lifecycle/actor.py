@@ -4,24 +4,24 @@ import asyncio
 import logging
 import time
 from collections import deque
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from snoozeml.config.schema import ModelConfig
-from snoozeml.core.plan import Plan, WorkerFailure, WorkerSpec
+from snoozeml.core.plan import WorkerFailure
 from snoozeml.core.request import InferenceRequest
-from snoozeml.errors import Internal, ModelFailed, ShuttingDown, SnoozeError, WorkerCrashed
+from snoozeml.errors import ModelLoading, ShuttingDown, SnoozeError, WorkerCrashed
 from snoozeml.lifecycle import effects, events
-from snoozeml.lifecycle.cpu import engine_threads
+from snoozeml.lifecycle.crew import Crew, Surroundings
 from snoozeml.lifecycle.dispatch import Dispatch, Lane, Ticket
-from snoozeml.lifecycle.machine import Model, Phase, step
-from snoozeml.lifecycle.memory import proportional_bytes
-from snoozeml.lifecycle.plans import PlanStore
-from snoozeml.lifecycle.process import Launcher, describe_exit
+from snoozeml.lifecycle.limits import Limits
+from snoozeml.lifecycle.machine import step
+from snoozeml.lifecycle.model import Model, Phase, may_leave_at
+from snoozeml.lifecycle.residency import Resident
+from snoozeml.lifecycle.routing import routing
+from snoozeml.lifecycle.thrashing import TOLERATED, WINDOW_S, Thrashing
 from snoozeml.lifecycle.waiting import Waiting
-from snoozeml.lifecycle.worker import Worker
-from snoozeml.telemetry.metrics import Totals
 from snoozeml.wire.frames import Frame, Kind
 
 _log = logging.getLogger("snoozeml.model")
@@ -29,51 +29,34 @@ _log = logging.getLogger("snoozeml.model")
 T = TypeVar("T")
 
 
-class Surroundings(NamedTuple):
-    """What every actor shares.
-
-    Attributes:
-        tasks: where effects that take time run; an actor never outlives it.
-        cores: how many a worker's engine may keep busy.
-    """
-
-    plans: PlanStore
-    launcher: Launcher
-    tasks: asyncio.TaskGroup
-    totals: Totals
-    cores: int
-
-
 class ModelActor:
-    """Owns one model: its state, its queue, its worker.
+    """Owns one model: its state, its queue, its workers.
 
-    Everything here runs on the event loop's thread. Nothing but `_handle` assigns the state.
+    Everything here runs on the event loop's thread. Nothing but `tell` assigns the state.
     """
 
     def __init__(self, config: ModelConfig, around: Surroundings) -> None:
         self.config = config
-        self.plan: Plan | None = around.plans.known(config.path, config.format)
-        self.loads = 0
-        self.cold_start_s: float | None = None
         self.last_accessed: float | None = None
+        self.crew = Crew(config, around, self)
+        self.dispatch = Dispatch(
+            self,
+            max_queue=config.max_queue,
+            crowd=config.autoscale_queue_threshold,
+            choose=routing(config.routing_strategy),
+        )
         self._around = around
-        self._state = Model(idle_timeout_s=config.idle_timeout_secs)
+        self._state = Model(limits=_limits(config))
         self._since = time.monotonic()
         self._events: deque[events.Event] = deque()
         self._handling = False
-        self._dispatch = Dispatch(
-            config.max_queue,
-            on_work_arrived=lambda: self._handle(events.WorkArrived()),
-            on_work_finished=lambda: self._handle(events.WorkFinished()),
-            on_drained=lambda: self._handle(events.Drained(self._state.worker)),
-        )
-        self._worker: Worker | None = None
-        self._starting: asyncio.Task[None] | None = None
-        self._asked_to_leave = False
-        self._freed_bytes = 0
-        self._idle_timer: asyncio.TimerHandle | None = None
+        self._lanes: dict[int, Lane] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._hang_timer: asyncio.TimerHandle | None = None
         self._loads_asked = Waiting[None]()
         self._unloads_asked = Waiting[int]()
+        self._thrashing = Thrashing()
+        self._was_evicted = False
         self._finished = asyncio.get_running_loop().create_future()
 
     # What others see
@@ -85,7 +68,7 @@ class ModelActor:
             case Phase.LOADING:
                 return "loading"
             case Phase.READY | Phase.DRAINING:
-                return "busy" if self._dispatch.outstanding else "ready"
+                return "busy" if self.dispatch.outstanding else "ready"
             case _:
                 return "idle"
 
@@ -97,22 +80,18 @@ class ModelActor:
     def last_error(self) -> SnoozeError | None:
         return self._state.last_error
 
-    @property
-    def queue_depth(self) -> int:
-        """Requests that wait in the daemon, beyond those that the worker holds."""
-        return self._dispatch.queue_depth
-
-    @property
-    def replicas(self) -> int:
-        return 1 if self._worker is not None else 0
-
-    @property
-    def device(self) -> str:
-        """The device that serves, or the one that was asked for while nothing is loaded."""
-        return self._worker.ready.device if self._worker is not None else self.config.device
-
-    def memory_bytes(self) -> int:
-        return (proportional_bytes(self._worker.pid) or 0) if self._worker is not None else 0
+    def resident(self) -> Resident | None:
+        """What the model takes of the common memory; None while it takes nothing."""
+        claimed_bytes = self.crew.claimed_bytes()
+        if claimed_bytes is None:
+            return None
+        return Resident(
+            model_id=self.config.id,
+            memory_bytes=claimed_bytes,
+            used_at=self.last_accessed or 0.0,
+            may_leave_at=may_leave_at(self._state),
+            leaving=self._state.phase is Phase.STOPPING,
+        )
 
     # What others ask
 
@@ -121,11 +100,15 @@ class ModelActor:
 
         Raises:
             Overloaded: the queue is full.
+            ModelLoading: the model is not ready, and the request does not want to wait for it.
+            WorkerCrashed: a request like this one has killed workers.
         """
         self.last_accessed = request.arrived_at
-        loads_before = self._state.worker
-        ticket = self._dispatch.submit(request)
-        ticket.woke_model = self._state.worker != loads_before
+        if request.fail_fast and self._state.phase is not Phase.READY:
+            self._wake_for_later(request)
+        workers_before = self._state.last_number
+        ticket = self.dispatch.submit(request)
+        ticket.woke_model = self._state.last_number != workers_before
         return ticket
 
     async def load(self) -> None:
@@ -135,6 +118,12 @@ class ModelActor:
             SnoozeError: why it could not be loaded.
         """
         await self._ask(events.LoadAsked(), self._loads_asked)
+
+    def load_nowait(self) -> None:
+        """Start loading for somebody who will come back later."""
+        wish = self._loads_asked.join()
+        wish.add_done_callback(lambda done: done.exception())  # nobody asks how it ended
+        self.tell(events.LoadAsked())
 
     async def pin(self) -> None:
         """Keep the model loaded from now on; return when it is ready.
@@ -151,53 +140,115 @@ class ModelActor:
             raise
 
     def pin_nowait(self) -> None:
-        self._handle(events.PinAsked())
+        self.tell(events.PinAsked())
 
     def unpin(self) -> None:
-        self._handle(events.UnpinAsked())
+        self.tell(events.UnpinAsked())
 
     async def unload(self) -> int:
-        """Let the model finish what it holds and leave; return when its process is gone.
+        """Let the model finish what it holds and leave; return when its processes are gone.
 
         Returns:
             bytes of memory that were given back; 0 when nothing was loaded.
         """
         return await self._ask(events.UnloadAsked(), self._unloads_asked)
 
+    def evict(self, reason: str) -> None:
+        """Leave, if that disturbs nobody."""
+        self.tell(events.EvictAsked(reason))
+
     def reconfigure(self, config: ModelConfig) -> None:
-        """Take new settings. What a worker was started with makes it leave, to be started anew."""
-        before, self.config = self.config, config
-        self._dispatch.max_queue = config.max_queue
-        self._handle(events.SettingsChanged(config.idle_timeout_secs))
+        """Take new settings; workers that were started with others leave, to be started anew."""
+        before, self.config, self.crew.config = self.config, config, config
+        self.dispatch.max_queue = config.max_queue
+        self.dispatch.crowd = config.autoscale_queue_threshold
+        if config.routing_strategy != before.routing_strategy:
+            self.dispatch.choose = routing(config.routing_strategy)
+        self.tell(events.LimitsChanged(_limits(config)))
         if config.pinned != before.pinned:
-            self._handle(events.PinAsked() if config.pinned else events.UnpinAsked())
+            self.tell(events.PinAsked() if config.pinned else events.UnpinAsked())
         plan = self._around.plans.known(config.path, config.format)
-        if plan != self.plan or _worker_settings(config) != _worker_settings(before):
-            self.plan = plan
-            self._handle(events.UnloadAsked())
+        if plan != self.crew.plan or _worker_settings(config) != _worker_settings(before):
+            self.crew.plan = plan
+            self.tell(events.UnloadAsked())
             if self._state.pinned:
-                self._handle(events.LoadAsked())
+                self.tell(events.LoadAsked())
 
     async def close(self) -> None:
-        """Answer what has been accepted, let the worker leave, and end.
+        """Answer what has been accepted, let the workers leave, and end.
 
         Cancelling this leaves the actor closing.
         """
-        self._handle(events.CloseAsked())
+        self.tell(events.CloseAsked())
         await asyncio.shield(self._finished)
 
     def kill(self) -> None:
-        """End at once, whatever the worker does; what has been accepted is refused."""
-        self._handle(events.KillAsked())
+        """End at once, whatever the workers do; what has been accepted is refused."""
+        self.tell(events.KillAsked())
 
     async def _ask(self, event: events.Event, waiting: Waiting[T]) -> T:
         answer = waiting.join()
-        self._handle(event)
+        self.tell(event)
         return await answer
+
+    def _wake_for_later(self, request: InferenceRequest) -> None:
+        if self._state.phase is Phase.IDLE:
+            self.load_nowait()
+        if self._state.phase is Phase.FAILED:
+            return  # it is refused, or loads again, like every other request
+        raise ModelLoading(
+            f"model {request.model_id} is currently loading",
+            retry_after_s=self.crew.cold_start_s,
+        )
+
+    # What the dispatch reports
+
+    def work_arrived(self) -> None:
+        self.tell(events.WorkArrived())
+        self._watch_for_hangs()
+
+    def work_finished(self) -> None:
+        self.tell(events.WorkFinished())
+        self._around.steward.look_again()
+
+    def crowded(self) -> None:
+        self.tell(events.Crowded())
+
+    def ran_out_of_memory(self, number: int) -> None:
+        self.tell(events.RanOutOfMemory(number))
+
+    def drained(self, number: int) -> None:
+        self.tell(events.Drained(number))
+
+    # What the crew asks and reports
+
+    def receive(self, number: int, frames: list[Frame]) -> None:
+        lane = self._lanes.get(number)
+        if lane is None:
+            return  # its requests are somebody else's by now
+        lane.moved_at = time.monotonic()
+        for frame in frames:
+            if frame.kind == Kind.NOTICE:
+                self._log_notice(frame)
+            else:
+                self._around.totals.batches += frame.codec
+                self.dispatch.receive(lane, frame)
+        self.dispatch.flow()
+
+    def wait_for_room(self, why: SnoozeError | None) -> None:
+        self.dispatch.blocked_by = why
+
+    def needs_worker(self) -> bool:
+        state = self._state
+        return state.has_work or state.pinned or bool(self._loads_asked)
+
+    def has_answered(self, number: int) -> bool:
+        lane = self._lanes.get(number)
+        return lane is not None and lane.answered > 0
 
     # Events and effects
 
-    def _handle(self, event: events.Event) -> None:
+    def tell(self, event: events.Event) -> None:
         """Take one step; events that its effects cause are taken after it, in order."""
         self._events.append(event)
         if self._handling:
@@ -217,133 +268,40 @@ class ModelActor:
 
     def _perform(self, effect: effects.Effect) -> None:  # noqa: C901  a table of effects
         match effect:
-            case effects.SetIdleTimer(at):
-                self._set_idle_timer(at)
+            case effects.SetTimer(at):
+                self._set_timer(at)
             case effects.StartWorker(number):
-                self._starting = self._around.tasks.create_task(self._start(number))
-            case effects.StopWorker(_, reason):
-                self._stop(reason)
-            case effects.KillWorker():
-                self._kill()
-            case effects.OpenDispatch():
-                assert self._worker is not None
-                window = max(2, 2 * self.config.max_batch_size)
-                self._dispatch.open(Lane(self._worker.channel, window))
-            case effects.DrainDispatch():
-                self._dispatch.drain()
-            case effects.CloseDispatch():
-                self._dispatch.close()
+                self._note_reload()
+                self.crew.start(number)
+            case effects.StopWorker(number, reason):
+                self._note_stop(reason)
+                self.crew.stop(number)
+            case effects.KillWorker(number):
+                self.crew.kill(number)
+            case effects.OpenLane(number):
+                self._open_lane(number)
+            case effects.DrainLane(number, finish_queue):
+                self.dispatch.drain(number, finish_queue=finish_queue)
+            case effects.CloseLane(number, blame):
+                self._lanes.pop(number, None)
+                self.dispatch.close(number, blame)
             case effects.RefuseQueued(error):
-                self._dispatch.refuse(error)
+                self.dispatch.refuse(error)
+            case effects.MakeRoom():
+                self._around.totals.load_retries += 1
+                self._around.steward.evict_one(but=self.config.id)
             case effects.AnswerLoads(error):
                 self._answer_loads(error)
             case effects.AnswerUnloads():
-                self._answer_unloads()
+                freed_bytes, self.crew.freed_bytes = self.crew.freed_bytes, 0
+                self._unloads_asked.answer(freed_bytes)
             case effects.Finish():
                 self._finish()
 
-    async def _start(self, number: int) -> None:
-        started_at = time.monotonic()
-        try:
-            async with asyncio.timeout(self.config.load_timeout_secs):
-                worker = await self._load(number)
-        except asyncio.CancelledError:
-            self._starting = None
-            self._handle(events.WorkerExited(number))
-        except Exception as error:
-            self._starting = None
-            self._handle(events.LoadFailed(number, self._load_error(error)))
-        else:
-            self._starting = None
-            self._worker = worker
-            self._asked_to_leave = False
-            self.loads += 1
-            self.cold_start_s = time.monotonic() - started_at
-            self._around.tasks.create_task(self._watch(number, worker))
-            self._handle(events.WorkerReady(number))
-
-    async def _load(self, number: int) -> Worker:
-        config, around = self.config, self._around
-        self.plan = await around.plans.ensure(config.path, config.format)
-        spec = WorkerSpec(
-            model_id=config.id,
-            plan=self.plan,
-            device=config.device,
-            max_batch_size=config.max_batch_size,
-            max_batch_delay_s=config.max_batch_delay_ms / 1000,
-            batching=config.batching,
-            threads=engine_threads(config.threads, self.plan, around.cores),
-        )
-        return await Worker.start(around.launcher, spec, self._receive)
-
-    def _load_error(self, error: Exception) -> SnoozeError:
-        if isinstance(error, SnoozeError):
-            return error
-        if isinstance(error, TimeoutError):
-            limit_s = self.config.load_timeout_secs
-            return ModelFailed(
-                f"model {self.config.id} was not ready within {limit_s:g} s (load_timeout_secs)"
-            )
-        _log.exception("loading failed", extra={"fields": {"model": self.config.id}})
-        return Internal(f"loading model {self.config.id} failed; the server's log says why")
-
-    async def _watch(self, number: int, worker: Worker) -> None:
-        status = await worker.exited
-        self._worker = None
-        error = None
-        if not self._asked_to_leave:
-            error = WorkerCrashed(f"the worker of model {self.config.id} {describe_exit(status)}")
-            _log.error(
-                "worker died",
-                extra={
-                    "fields": {
-                        "model": self.config.id,
-                        "pid": worker.pid,
-                        "how": describe_exit(status),
-                        "last_output": list(worker.last_output),
-                    }
-                },
-            )
-        self._handle(events.WorkerExited(number, error))
-
-    def _stop(self, reason: str) -> None:
-        if self._worker is None:
-            assert self._starting is not None
-            self._starting.cancel()  # it reports the exit when it has cleaned up
-            return
-        if reason == "idle":
-            self._around.totals.deallocations["idle"] += 1
-        self._asked_to_leave = True
-        self._freed_bytes = self.memory_bytes()
-        self._around.tasks.create_task(self._worker.stop())
-
-    def _kill(self) -> None:
-        self._asked_to_leave = True
-        if self._starting is not None:
-            self._starting.cancel()
-        if self._worker is not None:
-            self._worker.kill()
-
-    def _receive(self, frames: list[Frame]) -> None:
-        for frame in frames:
-            if frame.kind == Kind.NOTICE:
-                self._log_notice(frame)
-            else:
-                self._around.totals.batches += frame.codec
-                self._dispatch.receive(frame)
-        self._dispatch.flow()
-
-    def _set_idle_timer(self, at: float) -> None:
-        timer = self._idle_timer
-        if timer is not None and timer.when() <= at:
-            return  # it rings before, and what it means is decided then: no re-arming per request
-        if timer is not None:
-            timer.cancel()
-        self._idle_timer = asyncio.get_running_loop().call_at(at, self._ring_idle)
-
-    def _ring_idle(self) -> None:
-        self._idle_timer = None
-        self._handle(events.IdleDue())
+    def _open_lane(self, number: int) -> None:
+        window = max(2, 2 * self.config.max_batch_size)
+        lane = self._lanes[number] = Lane(number, self.crew.worker(number).channel, window)
+        self.dispatch.open(lane)
 
     def _answer_loads(self, error: SnoozeError | None) -> None:
         if error is None:
@@ -351,14 +309,64 @@ class ModelActor:
         else:
             self._loads_asked.refuse(error)
 
-    def _answer_unloads(self) -> None:
-        freed_bytes, self._freed_bytes = self._freed_bytes, 0
-        self._unloads_asked.answer(freed_bytes)
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None and self._timer.when() <= at:
+            return  # it rings before, and what it means is decided then: no re-arming per request
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self.tell(events.TimerRang(self.dispatch.needed_at))
+
+    def _watch_for_hangs(self) -> None:
+        """Look again when the first busy worker may have been silent for too long."""
+        if self._hang_timer is None and self._state.has_work:
+            moved_at = [lane.moved_at for lane in self._lanes.values() if lane.owed]
+            look_at = min(moved_at, default=time.monotonic()) + self.config.exec_timeout_secs
+            self._hang_timer = asyncio.get_running_loop().call_at(look_at, self._end_hung_workers)
+
+    def _end_hung_workers(self) -> None:
+        """Kill every worker that holds requests and has given no sign of life for too long."""
+        self._hang_timer = None
+        limit_s = self.config.exec_timeout_secs
+        for lane in list(self._lanes.values()):
+            if lane.owed and time.monotonic() >= lane.moved_at + limit_s:
+                lane.moved_at = time.monotonic()  # killed once; its end is on its way
+                hung = WorkerCrashed(
+                    f"the worker of model {self.config.id} gave no answer for {limit_s:g} s "
+                    "(exec_timeout_secs) and was ended"
+                )
+                self.crew.kill(lane.number, because=hung)
+        self._watch_for_hangs()
+
+    def _note_stop(self, reason: str) -> None:
+        if reason in self._around.totals.deallocations:
+            self._around.totals.deallocations[reason] += 1
+        self._was_evicted = reason in ("capacity", "oom")
+
+    def _note_reload(self) -> None:
+        if not self._was_evicted:
+            return
+        self._was_evicted = False
+        if self._thrashing.reloaded(time.monotonic()):
+            self._around.totals.thrashing += 1
+            if not self._thrashing.warned:
+                self._thrashing.warned = True
+                _log.warning(
+                    "model %s has been evicted and loaded again more than %d times in %g s: more "
+                    "models are in use than fit; raise max_loaded_models or max_memory, or pin it",
+                    self.config.id,
+                    TOLERATED,
+                    WINDOW_S,
+                )
 
     def _finish(self) -> None:
         self._loads_asked.refuse(ShuttingDown(f"model {self.config.id} is going away"))
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
+        for timer in (self._timer, self._hang_timer):
+            if timer is not None:
+                timer.cancel()
         if not self._finished.done():
             self._finished.set_result(None)
 
@@ -371,11 +379,21 @@ class ModelActor:
         if self._state.phase is Phase.FAILED and self._state.last_error is not None:
             fields["error"] = self._state.last_error.message
         self._since = now
-        _log.info("transition", extra={"fields": fields})
+        # What happens to a model that sleeps while the daemon stops is no news.
+        level = logging.DEBUG if before is Phase.IDLE and self._state.closing else logging.INFO
+        _log.log(level, "transition", extra={"fields": fields})
 
     def _log_notice(self, frame: Frame) -> None:
         notice = msgspec.json.decode(frame.body, type=WorkerFailure)
         _log.warning("%s", notice.message, extra={"fields": {"model": self.config.id}})
+
+
+def _limits(config: ModelConfig) -> Limits:
+    return Limits(
+        idle_timeout_s=config.idle_timeout_secs,
+        min_residency_s=config.min_residency_secs,
+        max_replicas=config.max_replicas,
+    )
 
 
 def _worker_settings(config: ModelConfig) -> tuple[object, ...]:

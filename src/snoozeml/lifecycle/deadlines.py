@@ -4,27 +4,32 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
-
-class Due(Protocol):
-    """Something that is over at its deadline unless it is settled before.
-
-    Attributes:
-        timer: set when it has a timer of its own, to be cancelled when it is settled.
-    """
-
-    settled: bool
-    timer: asyncio.TimerHandle | None
-
-    @property
-    def deadline(self) -> float:
-        """Monotonic seconds."""
-
-
-T = TypeVar("T", bound=Due)
+T = TypeVar("T")
 
 _SMALL: Final = 256
+
+
+class Due(Generic[T]):
+    """A deadline of something, until that is settled.
+
+    Attributes:
+        at: monotonic seconds.
+        owner: what is due; None once it is settled, so that nothing of it is kept here.
+    """
+
+    __slots__ = ("at", "owner", "timer")
+
+    def __init__(self, at: float, owner: T) -> None:
+        self.at = at
+        self.owner: T | None = owner
+        self.timer: asyncio.TimerHandle | None = None
+
+    def settle(self) -> None:
+        self.owner = None
+        if self.timer is not None:
+            self.timer.cancel()
 
 
 class Deadlines(Generic[T]):
@@ -38,27 +43,30 @@ class Deadlines(Generic[T]):
     def __init__(self, expire: Callable[[T], None]) -> None:
         self._expire = expire
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[T] = deque()
+        self._queue: deque[Due[T]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at = math.inf
         self._compact_above = _SMALL
 
-    def add(self, due: T) -> None:
+    def add(self, at: float, owner: T) -> Due[T]:
+        """Watch over something; the caller settles what is returned."""
         queue = self._queue
-        while queue and queue[0].settled:
+        due = Due(at, owner)
+        while queue and queue[0].owner is None:
             queue.popleft()
-        if queue and due.deadline < queue[-1].deadline:
-            due.timer = self._loop.call_at(due.deadline, self._ring_for, due)
-            return
+        if queue and at < queue[-1].at:
+            due.timer = self._loop.call_at(at, self._ring_for, due)
+            return due
         queue.append(due)
         if len(queue) > self._compact_above:
             self._compact()
-        if due.deadline < self._rings_at:
-            self._ring_at(due.deadline)
+        if at < self._rings_at:
+            self._ring_at(at)
+        return due
 
     def _compact(self) -> None:
         """Forget what is settled behind a head that takes its time."""
-        self._queue = deque(due for due in self._queue if not due.settled)
+        self._queue = deque(due for due in self._queue if due.owner is not None)
         self._compact_above = max(_SMALL, 2 * len(self._queue))
 
     def _ring(self) -> None:
@@ -66,17 +74,17 @@ class Deadlines(Generic[T]):
         self._rings_at = math.inf
         now = self._loop.time()
         queue = self._queue
-        while queue and (queue[0].settled or queue[0].deadline <= now):
+        while queue and (queue[0].owner is None or queue[0].at <= now):
             self._ring_for(queue.popleft())
         if queue:
-            self._ring_at(queue[0].deadline)
+            self._ring_at(queue[0].at)
 
-    def _ring_at(self, deadline: float) -> None:
+    def _ring_at(self, at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._rings_at = deadline
-        self._timer = self._loop.call_at(deadline, self._ring)
+        self._rings_at = at
+        self._timer = self._loop.call_at(at, self._ring)
 
-    def _ring_for(self, due: T) -> None:
-        if not due.settled:
-            self._expire(due)
+    def _ring_for(self, due: Due[T]) -> None:
+        if due.owner is not None:
+            self._expire(due.owner)

@@ -10,28 +10,49 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class StartWorker(Effect, frozen=True):
-    worker: int
+    number: int
 
 
 class StopWorker(Effect, frozen=True):
-    worker: int
+    number: int
     reason: str
 
 
 class KillWorker(Effect, frozen=True):
-    worker: int
+    number: int
 
 
-class OpenDispatch(Effect, frozen=True):
+class OpenLane(Effect, frozen=True):
     """Let queued and new requests flow to the worker."""
 
-
-class DrainDispatch(Effect, frozen=True):
-    """Let only what has been accepted until now flow; then report `Drained`."""
+    number: int
 
 
-class CloseDispatch(Effect, frozen=True):
-    """Keep requests in the queue."""
+class DrainLane(Effect, frozen=True):
+    """Let the worker finish, then report `Drained`.
+
+    Attributes:
+        finish_queue: it also takes what has been accepted until now and still waits.
+    """
+
+    number: int
+    finish_queue: bool
+
+
+class CloseLane(Effect, frozen=True):
+    """Nothing flows to the worker any more; what it still held goes back to the queue.
+
+    Attributes:
+        blame: the worker died of this, and maybe of what it held; a request that is blamed twice
+            is answered with it.
+    """
+
+    number: int
+    blame: SnoozeError | None = None
+
+
+class MakeRoom(Effect, frozen=True):
+    """Evict one idle neighbour: this model ran out of memory."""
 
 
 class RefuseQueued(Effect, frozen=True):
@@ -40,7 +61,7 @@ class RefuseQueued(Effect, frozen=True):
     error: SnoozeError
 
 
-class SetIdleTimer(Effect, frozen=True):
+class SetTimer(Effect, frozen=True):
     """Ring at this instant or before; what it means is decided when it rings."""
 
     at: float

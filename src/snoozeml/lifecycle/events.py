@@ -3,6 +3,7 @@
 import msgspec
 
 from snoozeml.errors import SnoozeError
+from snoozeml.lifecycle.limits import Limits
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -35,29 +36,56 @@ class CloseAsked(Event, frozen=True): ...
 class KillAsked(Event, frozen=True): ...
 
 
-class SettingsChanged(Event, frozen=True):
-    idle_timeout_s: float
+class EvictAsked(Event, frozen=True):
+    """Another model needs the place of this one.
+
+    Attributes:
+        reason: `capacity`, or `oom` when memory has run out.
+    """
+
+    reason: str
 
 
-class IdleDue(Event, frozen=True):
-    """The idle timer rang."""
+class LimitsChanged(Event, frozen=True):
+    limits: Limits
+
+
+class Crowded(Event, frozen=True):
+    """More requests wait than `autoscale_queue_threshold`."""
+
+
+class TimerRang(Event, frozen=True):
+    """The timer rang.
+
+    Attributes:
+        needed_at: monotonic seconds at which there was last more work than one replica less would
+            have held; the queue's own figure.
+    """
+
+    needed_at: float
 
 
 class WorkerReady(Event, frozen=True):
-    worker: int
+    number: int
 
 
 class LoadFailed(Event, frozen=True):
     """The load ended without a worker; whatever was started for it has been reaped."""
 
-    worker: int
+    number: int
     error: SnoozeError
 
 
-class Drained(Event, frozen=True):
-    """The worker holds no request, and none from before the drain waits for it."""
+class RanOutOfMemory(Event, frozen=True):
+    """A worker that goes on living could not run a request for lack of memory."""
 
-    worker: int
+    number: int
+
+
+class Drained(Event, frozen=True):
+    """The worker holds no request, and none that it should still take waits for it."""
+
+    number: int
 
 
 class WorkerExited(Event, frozen=True):
@@ -65,7 +93,12 @@ class WorkerExited(Event, frozen=True):
 
     Attributes:
         error: how it died; None when it left because it was asked to.
+        healthy: its death says nothing against the model: it had answered before, or somebody
+            outside killed it.
+        blamed: what it held may have caused its death.
     """
 
-    worker: int
+    number: int
     error: SnoozeError | None = None
+    healthy: bool = False
+    blamed: bool = False

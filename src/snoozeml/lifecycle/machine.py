@@ -3,79 +3,37 @@
 `step(model, event, now)` says which state follows and what must be done; it does nothing itself.
 The actor (`lifecycle.actor`) is the only caller that acts, and the only writer of a model's state.
 
-                  WorkArrived, LoadAsked                    WorkerReady
-         ┌─ IDLE ───────────────────────────▶ LOADING ──────────────────────▶ READY
-         │   ▲                                 │  ▲                           │ │
-         │   │ WorkerExited, nothing waits     │  │ WorkerExited,             │ │ UnloadAsked
-         │   │                                 │  │ work waits                │ │ while busy
-         │  STOPPING ◀─────────────────────────│──┴── IdleDue, UnloadAsked ◀──┘ ▼
-         │   ▲                       LoadFailed│                             DRAINING
-         │   └────────────── Drained ──────────│────────────────────────────────┘
-         │                                     ▼
-         └────────────────────────────────── FAILED: refuses until `retry_at`, then loads again
+A model is served by replicas, each a worker process of its own, and each on one way:
 
-CLOSED is the end: the model has been removed, or the daemon stops.
+    STARTING ──WorkerReady──▶ SERVING ──excess, UnloadAsked──▶ DRAINING ──Drained──▶ STOPPING
+        └──LoadFailed──▶ gone    └──idle, EvictAsked, CloseAsked──────────────────────▲ └──▶ gone
+
+What the model is follows from its replicas: ready while one serves, loading while the first one
+starts, idle without any. A load that fails leaves it failed: it refuses until `retry_at`, then
+loads again.
 """
 
-from enum import Enum
 from typing import Final
 
 import msgspec
 
-from snoozeml.errors import ShuttingDown, SnoozeError
+from snoozeml.errors import ModelFailed, OutOfMemory, ShuttingDown, SnoozeError
 from snoozeml.lifecycle import effects, events
+from snoozeml.lifecycle.model import Model, Phase, Replica, Stage, may_leave_at
 
 BACKOFF_FIRST_S: Final = 1.0
 BACKOFF_LONGEST_S: Final = 60.0
 
-
-class Phase(Enum):
-    IDLE = "idle"
-    LOADING = "loading"
-    READY = "ready"
-    DRAINING = "draining"
-    STOPPING = "stopping"
-    FAILED = "failed"
-    CLOSED = "closed"
-
-
-class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """All that decides what happens next to one model.
-
-    Attributes:
-        worker: number of the current worker, 0 before the first; each start takes the next number,
-            so that news of an earlier worker can be told apart.
-        idle_timeout_s: unload after this long without work; 0 means never.
-        has_work: some request is queued or in flight.
-        load_wanted: somebody asked for a load while a worker was on its way out.
-        unload_wanted: somebody asked to unload while the model was loading.
-        closing: no more work will come; leave as soon as what is there has been answered.
-        killed: leave now, and refuse what is there.
-        failures: loads that failed in a row.
-        idle_at: monotonic seconds from which a ready model without work has been idle long enough.
-        retry_at: monotonic seconds before which a failed model refuses.
-    """
-
-    phase: Phase = Phase.IDLE
-    worker: int = 0
-    idle_timeout_s: float
-    pinned: bool = False
-    has_work: bool = False
-    load_wanted: bool = False
-    unload_wanted: bool = False
-    closing: bool = False
-    killed: bool = False
-    idle_at: float = 0.0
-    failures: int = 0
-    retry_at: float = 0.0
-    last_error: SnoozeError | None = None
+# A worker that dies before its first answer may have met bad luck; after so many in a row the model
+# is taken to be broken, and backs off like one that does not load.
+_EARLY_CRASHES_TOLERATED: Final = 2
 
 
 Step = tuple[Model, tuple[effects.Effect, ...]]
 
 
 def backoff_s(failures: int) -> float:
-    """How long to refuse after this many failed loads in a row."""
+    """How long to refuse after this many failures in a row."""
     return float(min(BACKOFF_LONGEST_S, BACKOFF_FIRST_S * 2 ** min(failures - 1, 16)))
 
 
@@ -83,7 +41,7 @@ def step(model: Model, event: events.Event, now: float) -> Step:  # noqa: C901  
     """Decide what follows from one event.
 
     INVARIANT: a worker is asked to stop only when it holds no request.
-    INVARIANT: at most one worker is starting, running or stopping at any time.
+    INVARIANT: at most one worker of a model is starting at any time.
 
     Returns:
         the next state, and effects to be performed in order.
@@ -93,65 +51,100 @@ def step(model: Model, event: events.Event, now: float) -> Step:  # noqa: C901  
             return _wake(_with(model, has_work=True), now)
         case events.WorkFinished():
             return _rest(_with(model, has_work=False), now)
+        case events.Crowded():
+            return _grow(model, now)
         case events.LoadAsked():
             return _load_asked(model, now)
         case events.UnloadAsked():
-            return _unload_asked(model)
+            return _unload_asked(model, now)
+        case events.EvictAsked(reason):
+            return _evict_asked(model, reason, now)
         case events.PinAsked():
             return _load_asked(_with(model, pinned=True), now)
         case events.UnpinAsked():
             return _rest(_with(model, pinned=False), now)
-        case events.SettingsChanged(idle_timeout_s):
-            return _rest(_with(model, idle_timeout_s=idle_timeout_s), now)
+        case events.LimitsChanged(limits):
+            return _rest(_with(model, limits=limits), now)
         case events.CloseAsked():
             return _rest(_with(model, closing=True), now)
         case events.KillAsked():
-            return _kill(model)
-        case events.IdleDue():
-            return _idle_due(model, now)
-        case events.WorkerReady(worker) if worker == model.worker:
-            return _ready(model, now)
-        case events.LoadFailed(worker, error) if worker == model.worker:
-            return _load_failed(model, error, now)
-        case events.Drained(worker) if worker == model.worker and model.phase is Phase.DRAINING:
-            return _stop(model, "unload")
-        case events.WorkerExited(worker, error) if worker == model.worker:
-            return _exited(model, error, now)
+            return _kill(model, now)
+        case events.TimerRang(needed_at):
+            return _timer_rang(model, needed_at, now)
+        case events.WorkerReady(number):
+            return _ready(model, number, now)
+        case events.LoadFailed(number, error):
+            return _load_failed(model, number, error, now)
+        case events.RanOutOfMemory(number):
+            return _ran_out_of_memory(model, number, now)
+        case events.Drained(number):
+            return _drained(model, number, now)
+        case events.WorkerExited(number):
+            return _exited(model, event, now)
         case _:
-            return model, ()  # news of an earlier worker
+            raise TypeError(f"not an event: {event!r}")
 
 
 def _with(model: Model, **changes: object) -> Model:
     return msgspec.structs.replace(model, **changes)
 
 
-def _start(model: Model) -> Step:
-    number = model.worker + 1
-    model = _with(model, phase=Phase.LOADING, worker=number, load_wanted=False)
+def _move(model: Model, number: int, stage: Stage, now: float) -> Model:
+    replicas = (
+        Replica(number, stage, now) if replica.number == number else replica
+        for replica in model.replicas
+    )
+    return _with(model, replicas=tuple(replicas))
+
+
+def _remove(model: Model, number: int) -> Model:
+    return _with(model, replicas=tuple(r for r in model.replicas if r.number != number))
+
+
+def _start(model: Model, now: float) -> Step:
+    number = model.last_number + 1
+    replicas = (*model.replicas, Replica(number, Stage.STARTING, now))
+    model = _with(model, replicas=replicas, last_number=number, load_wanted=False, failed=False)
     return model, (effects.StartWorker(number),)
 
 
-def _stop(model: Model, reason: str) -> Step:
-    model = _with(model, phase=Phase.STOPPING, unload_wanted=False)
-    return model, (effects.CloseDispatch(), effects.StopWorker(model.worker, reason))
+def _stop_all(model: Model, reason: str, now: float) -> Step:
+    """Stop every replica that starts or serves; none holds a request."""
+    todo: list[effects.Effect] = []
+    for replica in model.at(Stage.STARTING, Stage.SERVING, Stage.DRAINING):
+        model = _move(model, replica.number, Stage.STOPPING, now)
+        todo += [effects.CloseLane(replica.number), effects.StopWorker(replica.number, reason)]
+    return _with(model, unload_wanted=False), tuple(todo)
+
+
+def _drain_all(model: Model, now: float) -> Step:
+    """Let the serving replicas finish what has been accepted; one that starts is not needed."""
+    todo: list[effects.Effect] = []
+    for replica in model.at(Stage.STARTING):
+        model = _move(model, replica.number, Stage.STOPPING, now)
+        todo.append(effects.StopWorker(replica.number, "unload"))
+    for replica in model.at(Stage.SERVING):
+        model = _move(model, replica.number, Stage.DRAINING, now)
+        todo.append(effects.DrainLane(replica.number, finish_queue=True))
+    return _with(model, unload_wanted=False), tuple(todo)
 
 
 def _wake(model: Model, now: float) -> Step:
     match model.phase:
         case Phase.IDLE:
-            return _start(model)
+            return _start(model, now)
         case Phase.FAILED if now < model.retry_at and model.last_error is not None:
-            return model, (
-                effects.RefuseQueued(_not_before(model.last_error, model.retry_at - now)),
-            )
+            return model, (effects.RefuseQueued(_not_before(model, now)),)
         case Phase.FAILED:
-            return _start(model)
+            return _start(model, now)
         case _:
             return model, ()
 
 
-def _not_before(error: SnoozeError, wait_s: float) -> SnoozeError:
-    return type(error).restated(error, retry_after_s=wait_s)
+def _not_before(model: Model, now: float) -> SnoozeError:
+    assert model.last_error is not None
+    error = model.last_error
+    return type(error).restated(error, retry_after_s=model.retry_at - now)
 
 
 def _rest(model: Model, now: float) -> Step:
@@ -160,21 +153,33 @@ def _rest(model: Model, now: float) -> Step:
         return model, ()
     match model.phase:
         case Phase.IDLE | Phase.FAILED if model.closing:
-            return _with(model, phase=Phase.CLOSED), (effects.AnswerUnloads(), effects.Finish())
+            return _with(model, closed=True), (effects.AnswerUnloads(), effects.Finish())
         case Phase.LOADING | Phase.READY if model.closing:
-            return _stop(model, "close")
-        case Phase.READY if model.idle_timeout_s and not model.pinned:
-            idle_at = now + model.idle_timeout_s
-            return _with(model, idle_at=idle_at), (effects.SetIdleTimer(idle_at),)
+            return _stop_all(model, "close", now)
+        case Phase.READY if _sleeps(model):
+            model = _with(model, idle_at=now + model.limits.idle_timeout_s)
+            return model, _ring(model, now)
         case _:
             return model, ()
+
+
+def _sleeps(model: Model) -> bool:
+    return model.limits.idle_timeout_s > 0 and not model.pinned
+
+
+def _grow(model: Model, now: float) -> Step:
+    """More wait than the replicas can soon take: add one, if there may be another."""
+    full = len(model.replicas) >= model.limits.max_replicas
+    if model.phase is not Phase.READY or full or model.at(Stage.STARTING) or now < model.retry_at:
+        return model, ()
+    return _start(model, now)
 
 
 def _load_asked(model: Model, now: float) -> Step:
     """An explicit load is somebody's decision: it does not wait for a backoff to end."""
     match model.phase:
         case Phase.IDLE | Phase.FAILED:
-            return _start(model)
+            return _start(model, now)
         case Phase.READY:
             model, more = _rest(model, now)
             return model, (*more, effects.AnswerLoads())
@@ -184,92 +189,189 @@ def _load_asked(model: Model, now: float) -> Step:
             return _with(model, load_wanted=True), ()
 
 
-def _unload_asked(model: Model) -> Step:
+def _unload_asked(model: Model, now: float) -> Step:
     match model.phase:
         case Phase.READY if model.has_work:
-            return _with(model, phase=Phase.DRAINING), (effects.DrainDispatch(),)
+            return _drain_all(model, now)
         case Phase.READY:
-            return _stop(model, "unload")
+            return _stop_all(model, "unload", now)
         case Phase.LOADING:
             return _with(model, unload_wanted=True), ()
         case Phase.FAILED:
-            return _with(model, phase=Phase.IDLE, failures=0), (effects.AnswerUnloads(),)
+            return _with(model, failed=False, failures=0), (effects.AnswerUnloads(),)
+        case Phase.DRAINING | Phase.STOPPING if model.load_wanted:
+            superseded = ModelFailed("the model was unloaded again before it was loaded")
+            return _with(model, load_wanted=False), (effects.AnswerLoads(superseded),)
         case Phase.DRAINING | Phase.STOPPING:
-            return _with(model, load_wanted=False), ()
+            return model, ()
         case _:
             return model, (effects.AnswerUnloads(),)
 
 
-def _kill(model: Model) -> Step:
+def _evict_asked(model: Model, reason: str, now: float) -> Step:
+    # Whoever asked looked at this model a moment ago; what it is now decides.
+    leave_at = may_leave_at(model)
+    if leave_at is None or now < leave_at:
+        return model, ()
+    return _stop_all(model, reason, now)
+
+
+def _kill(model: Model, now: float) -> Step:
     model = _with(model, closing=True, killed=True)
-    if model.phase in (Phase.IDLE, Phase.FAILED, Phase.CLOSED):
+    if not model.replicas:
         return _close_refusing(model)
-    return _with(model, phase=Phase.STOPPING), (effects.KillWorker(model.worker),)
+    todo: list[effects.Effect] = []
+    for replica in model.replicas:
+        model = _move(model, replica.number, Stage.STOPPING, now)
+        todo.append(effects.KillWorker(replica.number))
+    return model, tuple(todo)
 
 
 def _close_refusing(model: Model) -> Step:
     refusal = ShuttingDown("the server stopped before this request was answered")
-    model = _with(model, phase=Phase.CLOSED)
-    return model, (
-        effects.CloseDispatch(),
-        effects.RefuseQueued(refusal),
-        effects.AnswerUnloads(),
-        effects.Finish(),
-    )
+    todo = (effects.RefuseQueued(refusal), effects.AnswerUnloads(), effects.Finish())
+    return _with(model, closed=True), todo
 
 
-def _idle_due(model: Model, now: float) -> Step:
+def _timer_rang(model: Model, needed_at: float, now: float) -> Step:
     # The timer only advises: work or a pin that came in the meantime decides.
-    if model.phase is not Phase.READY or model.has_work or model.pinned or not model.idle_timeout_s:
+    if model.phase is Phase.FAILED and model.pinned:
+        return _start(model, now) if now >= model.retry_at else (model, _retry(model))
+    if model.phase is not Phase.READY or not _sleeps(model):
         return model, ()
-    if now < model.idle_at:
-        return model, (effects.SetIdleTimer(model.idle_at),)
-    return _stop(model, "idle")
+    if not model.has_work and now >= model.idle_at:
+        return _stop_all(model, "idle", now)
+    excess_at = _excess_at(model, needed_at)
+    if excess_at is None or now < excess_at:
+        return model, _ring(model, needed_at)
+    newest = model.at(Stage.SERVING)[-1].number
+    model = _move(model, newest, Stage.DRAINING, now)
+    return model, (effects.DrainLane(newest, finish_queue=False), *_ring(model, now))
 
 
-def _ready(model: Model, now: float) -> Step:
-    if model.phase is not Phase.LOADING:
-        return model, ()
-    model = _with(model, phase=Phase.READY, failures=0, last_error=None)
+def _ring(model: Model, needed_at: float) -> tuple[effects.SetTimer, ...]:
+    """Set the timer for whatever the passing of time alone may bring about next."""
+    excess_at = _excess_at(model, needed_at)
+    ring_at = [] if model.has_work else [model.idle_at]
+    ring_at += [] if excess_at is None else [excess_at]
+    return (effects.SetTimer(min(ring_at)),) if ring_at else ()
+
+
+def _excess_at(model: Model, needed_at: float) -> float | None:
+    """From when on the newest replica is one too many; None: there is but one.
+
+    Args:
+        needed_at: when there was last more work than one replica less would have held.
+    """
+    serving = model.at(Stage.SERVING)
+    if len(serving) < 2:
+        return None
+    return max(needed_at, serving[-1].since) + model.limits.idle_timeout_s / len(serving)
+
+
+def _ready(model: Model, number: int, now: float) -> Step:
+    replica = model.replica(number)
+    if replica is None or replica.stage is not Stage.STARTING:
+        return model, ()  # it is leaving already
+    model = _move(model, number, Stage.SERVING, now)
+    model = _with(model, retry_at=0.0, room_made=False, last_error=None)
+    opened = (effects.OpenLane(number), effects.AnswerLoads())
     if model.unload_wanted:
-        model, more = _unload_asked(_with(model, unload_wanted=False))
+        model, more = _unload_asked(_with(model, unload_wanted=False), now)
+    elif model.has_work:
+        more = _ring(model, now) if _sleeps(model) else ()
     else:
         model, more = _rest(model, now)
-    return model, (effects.OpenDispatch(), effects.AnswerLoads(), *more)
+    return model, (*opened, *more)
 
 
-def _load_failed(model: Model, error: SnoozeError, now: float) -> Step:
+def _load_failed(model: Model, number: int, error: SnoozeError, now: float) -> Step:
+    """A replica did not come to be; whatever was started for it has been reaped."""
+    replica = model.replica(number)
+    if replica is None:
+        return model, ()
+    model = _remove(model, number)
+    if replica.stage is Stage.STOPPING:
+        return _after_exit(model, now)  # it was not wanted any more
+    if isinstance(error, OutOfMemory) and not model.room_made:
+        # One neighbour less may be enough; a second time the model is simply too large.
+        model, again = _start(_with(model, room_made=True), now)
+        return model, (effects.MakeRoom(), *again)
+    model = _with(model, last_error=error, room_made=False)
+    if model.replicas:  # the others go on serving
+        return _after_exit(_with(model, retry_at=now + BACKOFF_FIRST_S), now)
+    return _fail(model, now)
+
+
+def _fail(model: Model, now: float) -> Step:
+    """Refuse what waits, and what comes during the backoff."""
     failures = model.failures + 1
-    wait_s = backoff_s(failures)
     model = _with(
         model,
-        phase=Phase.FAILED,
+        failed=True,
         failures=failures,
-        retry_at=now + wait_s,
-        last_error=error,
+        retry_at=now + backoff_s(failures),
         unload_wanted=False,
     )
-    refusal = _not_before(error, wait_s)
+    refusal = _not_before(model, now)
     # Refusing empties the queue, which brings `WorkFinished`, which closes a model that is closing.
     model, more = _rest(model, now)
-    return model, (
-        effects.RefuseQueued(refusal),
-        effects.AnswerLoads(refusal),
-        effects.AnswerUnloads(),
-        *more,
-    )
+    refused = (effects.RefuseQueued(refusal), effects.AnswerLoads(refusal), effects.AnswerUnloads())
+    return model, (*refused, *more, *(_retry(model) if model.pinned else ()))
 
 
-def _exited(model: Model, error: SnoozeError | None, now: float) -> Step:
+def _retry(model: Model) -> tuple[effects.SetTimer]:
+    """A pinned model does not wait to be asked: it is tried again when its backoff is over."""
+    return (effects.SetTimer(model.retry_at),)
+
+
+def _drained(model: Model, number: int, now: float) -> Step:
+    replica = model.replica(number)
+    if replica is None or replica.stage is not Stage.DRAINING:
+        return model, ()
+    model = _move(model, number, Stage.STOPPING, now)
+    return model, (effects.CloseLane(number), effects.StopWorker(number, "unload"))
+
+
+def _ran_out_of_memory(model: Model, number: int, now: float) -> Step:
+    """Start anew with one neighbour less: what could not be allocated is not given back."""
+    replica = model.replica(number)
+    if replica is None or replica.stage is not Stage.SERVING:
+        return model, ()
+    model = _move(model, number, Stage.DRAINING, now)
+    return model, (effects.MakeRoom(), effects.DrainLane(number, finish_queue=False))
+
+
+def _exited(model: Model, exited: events.WorkerExited, now: float) -> Step:
+    """A worker is gone; what it held is back in the queue."""
+    if model.replica(exited.number) is None:
+        return model, ()
+    model = _remove(model, exited.number)
+    error = exited.error
+    closed_lane = effects.CloseLane(exited.number, error if exited.blamed else None)
+    if error is None:
+        model, more = _after_exit(model, now)
+        return model, (closed_lane, *more)
+    failures = 0 if exited.healthy else model.failures + 1
+    model = _with(model, last_error=error, failures=failures)
+    if failures > _EARLY_CRASHES_TOLERATED and not model.replicas and not model.killed:
+        model, more = _fail(model, now)
+    else:
+        model, more = _after_exit(model, now, keep_warm=model.pinned)
+    if isinstance(error, OutOfMemory):
+        more = (effects.MakeRoom(), *more)
+    return model, (closed_lane, *more)
+
+
+def _after_exit(model: Model, now: float, *, keep_warm: bool = False) -> Step:
+    """Once the last replica is gone, start again if anybody waits, else be idle."""
+    if model.replicas:
+        return _rest(model, now) if model.closing and model.at(Stage.SERVING) else (model, ())
     if model.killed:
         return _close_refusing(model)
-    if error is not None:
-        model = _with(model, last_error=error)
-    idle = _with(model, phase=Phase.IDLE, unload_wanted=False)
-    kept_warm = model.load_wanted or (model.pinned and error is not None)
-    wanted = model.has_work or (kept_warm and not model.closing)
-    if wanted:
-        idle, more = _start(idle)
+    wanted = model.load_wanted or keep_warm
+    if model.has_work or (wanted and not model.closing):
+        model, more = _start(model, now)
     else:
-        idle, more = _rest(idle, now)
-    return idle, (effects.CloseDispatch(), effects.AnswerUnloads(), *more)
+        model, more = _rest(model, now)
+    return _with(model, unload_wanted=False), (effects.AnswerUnloads(), *more)

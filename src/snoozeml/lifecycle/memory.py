@@ -1,6 +1,16 @@
-"""What a process costs, as the kernel counts it."""
+"""Memory as the kernel counts it: of a process, of the machine, of the cgroup around us."""
 
+import os
 from pathlib import Path
+from typing import Final
+
+_CGROUP_V2: Final = Path("/sys/fs/cgroup")
+_CGROUP_V1: Final = Path("/sys/fs/cgroup/memory")
+_UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9} | {
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+}
 
 
 def proportional_bytes(pid: int) -> int | None:
@@ -11,11 +21,96 @@ def proportional_bytes(pid: int) -> int | None:
     Returns:
         bytes; None when the process is gone or the system (macOS) has no such figure.
     """
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
-    except OSError:
-        return None
-    for line in text.splitlines():
-        if line.startswith("Pss:"):
+    return _kib_after(f"/proc/{pid}/smaps_rollup", "Pss:")
+
+
+def total_bytes() -> int:
+    """What the machine has, or what its cgroup allows, if that is less."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(machine, _cgroup_limit() or machine)
+
+
+def available_bytes() -> int | None:
+    """What can be taken now without swapping or being killed; None where unknown.
+
+    Caches that can be dropped count as available, on the machine and in the cgroup.
+    """
+    left = (_kib_after("/proc/meminfo", "MemAvailable:"), _cgroup_left())
+    return min((size for size in left if size is not None), default=None)
+
+
+class OomWatch:
+    """Tells whether the kernel has killed somebody for lack of memory since it was last asked."""
+
+    def __init__(self) -> None:
+        self._seen = _oom_kills()
+
+    def killed(self) -> bool:
+        before, self._seen = self._seen, _oom_kills()
+        return before is not None and self._seen is not None and self._seen > before
+
+
+def _oom_kills() -> int | None:
+    """How often the kernel has killed a process of our cgroup; None: it does not say."""
+    for file in (_CGROUP_V2 / "memory.events", _CGROUP_V1 / "memory.oom_control"):
+        for line in _lines(file):
+            key, _, value = line.partition(" ")
+            if key == "oom_kill":
+                return int(value)
+    return None
+
+
+def parse_limit(limit: int | str, total: int) -> int:
+    """Bytes meant by a limit: a number, a number with a unit, or a share of the total.
+
+    Raises:
+        ValueError: none of these.
+    """
+    text = str(limit).strip()
+    if text.endswith("%"):
+        return int(total * float(text[:-1]) / 100)
+    number = text.rstrip("BKMGIbkmgi ")
+    return int(float(number) * _UNITS[text[len(number) :].strip().upper()])
+
+
+def _kib_after(file: str, label: str) -> int | None:
+    for line in _lines(Path(file)):
+        if line.startswith(label):
             return int(line.split()[1]) * 1024
     return None
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return []
+
+
+def _number(file: Path) -> int | None:
+    lines = _lines(file)
+    return int(lines[0]) if lines and lines[0].isdigit() else None  # "max" is no limit
+
+
+def _cgroup_limit() -> int | None:
+    v2 = _number(_CGROUP_V2 / "memory.max")
+    return v2 if v2 is not None else _number(_CGROUP_V1 / "memory.limit_in_bytes")
+
+
+def _cgroup_left() -> int | None:
+    limit = _cgroup_limit()
+    if limit is None:
+        return None
+    used = _number(_CGROUP_V2 / "memory.current")
+    if used is None:
+        used = _number(_CGROUP_V1 / "memory.usage_in_bytes") or 0
+    return limit - used + _droppable_cache()
+
+
+def _droppable_cache() -> int:
+    for folder in (_CGROUP_V2, _CGROUP_V1):
+        for line in _lines(folder / "memory.stat"):
+            key, _, value = line.partition(" ")
+            if key in ("inactive_file", "total_inactive_file"):
+                return int(value)
+    return 0

@@ -111,6 +111,9 @@ class Launcher(Protocol):
         Cancellation leaves no process behind: its end of the socket is closed, so it leaves.
         """
 
+    async def warm_up(self) -> None:
+        """Prepare for the first launch, so that it is as quick as the later ones."""
+
     async def close(self) -> None:
         """Give up what the launcher keeps for itself."""
 
@@ -175,6 +178,9 @@ class ExecLauncher:
 
     async def launch(self, name: str) -> Process:
         return ExecProcess(*await exec_python("snoozeml.worker", name=name))
+
+    async def warm_up(self) -> None:
+        """There is nothing to prepare."""
 
     async def close(self) -> None:
         """Nothing is kept."""

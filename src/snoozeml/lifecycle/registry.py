@@ -1,17 +1,52 @@
 """Every model that is registered, by id."""
 
 import asyncio
+import logging
 from collections.abc import Iterable, Iterator
 
+from snoozeml.config.loading import ConfigError
 from snoozeml.config.schema import ModelConfig
 from snoozeml.errors import ModelNotFound
-from snoozeml.lifecycle.actor import ModelActor, Surroundings
+from snoozeml.lifecycle.actor import ModelActor
+from snoozeml.lifecycle.crew import Surroundings
+from snoozeml.lifecycle.plans import PlanStore
+
+_log = logging.getLogger("snoozeml.models")
+
+
+def check_pinned(
+    configs: Iterable[ModelConfig], plans: PlanStore, *, models: int, memory_bytes: int
+) -> None:
+    """See whether all pinned models can be in memory together.
+
+    Raises:
+        ConfigError: they cannot; names them and the limit.
+    """
+    pinned = [config for config in configs if config.pinned]
+    names = ", ".join(config.id for config in pinned)
+    if len(pinned) > models:
+        raise ConfigError(
+            f"{len(pinned)} models are pinned, but max_loaded_models is {models}: {names}; raise "
+            "the limit or pin fewer"
+        )
+    needed_bytes = sum(plans.expected_bytes(config.path, config.format) for config in pinned)
+    if needed_bytes > memory_bytes:
+        raise ConfigError(
+            f"the pinned models need about {needed_bytes >> 20} MiB together, but max_memory is "
+            f"{memory_bytes >> 20} MiB: {names}; raise the limit or pin fewer"
+        )
 
 
 class Registry:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._actors: dict[str, ModelActor] = {}
+        self._leaving: set[ModelActor] = set()
+
+    def tenants(self) -> Iterator[ModelActor]:
+        """Every model that may take memory, those that are on their way out included."""
+        yield from self._actors.values()
+        yield from self._leaving
 
     def __iter__(self) -> Iterator[ModelActor]:
         return iter(self._actors.values())
@@ -33,9 +68,17 @@ class Registry:
         A model that is gone from the configuration answers what it has accepted, then leaves.
         """
         wanted = {config.id: config for config in configs}
+        before = self._actors.keys()
+        if before and before != wanted.keys():
+            fields = {
+                "added": sorted(wanted.keys() - before),
+                "removed": sorted(before - wanted.keys()),
+            }
+            _log.info("models changed", extra={"fields": fields})
         for model_id in self._actors.keys() - wanted.keys():
             actor = self._actors.pop(model_id)
-            self._around.tasks.create_task(actor.close())
+            self._leaving.add(actor)
+            self._around.tasks.create_task(self._let_go(actor))
         for model_id, config in wanted.items():
             if model_id in self._actors:
                 self._actors[model_id].reconfigure(config)
@@ -48,11 +91,15 @@ class Registry:
 
         Cancelling this leaves them closing; `kill` ends them at once.
         """
-        await asyncio.gather(*(actor.close() for actor in self))
+        await asyncio.gather(*(actor.close() for actor in self.tenants()))
 
     def kill(self) -> None:
-        for actor in self:
+        for actor in list(self.tenants()):
             actor.kill()
+
+    async def _let_go(self, actor: ModelActor) -> None:
+        await actor.close()
+        self._leaving.remove(actor)
 
     def _add(self, config: ModelConfig) -> None:
         actor = self._actors[config.id] = ModelActor(config, self._around)

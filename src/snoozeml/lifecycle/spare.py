@@ -23,6 +23,8 @@ _log = logging.getLogger("snoozeml.spare")
 _MESSAGE_BYTES = 4096
 _START_TIMEOUT_S = 30.0  # importing numpy and ONNX Runtime takes 0.2 s; a busy edge box far longer
 _CLOSE_TIMEOUT_S = 5.0
+_FORK_TIMEOUT_S = 5.0  # it takes a millisecond
+_REPORT_TIMEOUT_S = 1.0  # from a worker's end to the spare's word on how it ended
 
 
 class SpareLost(Exception):
@@ -36,10 +38,31 @@ class SpareProcess:
         self.pid = pid
         self.sock = sock
         self.output = output
-        self.exited: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._exited: asyncio.Future[int | None] = self._loop.create_future()
+        self._watch()
 
     async def wait(self) -> int | None:
-        return await asyncio.shield(self.exited)
+        return await asyncio.shield(self._exited)
+
+    def has_exited(self, status: int | None) -> None:
+        if not self._exited.done():
+            self._exited.set_result(status)
+
+    def _watch(self) -> None:
+        """Notice the end without the spare's word, in case it is gone, or hangs."""
+        try:
+            fd = os.pidfd_open(self.pid)
+        except OSError:  # it has ended, and been reaped
+            self._loop.call_later(_REPORT_TIMEOUT_S, self.has_exited, None)
+            return
+
+        def ended() -> None:
+            self._loop.remove_reader(fd)
+            os.close(fd)
+            self._loop.call_later(_REPORT_TIMEOUT_S, self.has_exited, None)
+
+        self._loop.add_reader(fd, ended)
 
 
 class _Fork(NamedTuple):
@@ -115,7 +138,13 @@ class Spare:
                 fork = self._ask(ours, output, [theirs.fileno(), write_fd])
             finally:
                 os.close(write_fd)
-            return await fork.forked
+            async with asyncio.timeout(_FORK_TIMEOUT_S):
+                return await fork.forked
+        except TimeoutError:
+            ours.close()
+            kill_group(self._process.pid)  # it hangs: whatever it still does is not wanted
+            self._lose(f"it did not fork within {_FORK_TIMEOUT_S:g} s")
+            raise SpareLost(f"it did not fork within {_FORK_TIMEOUT_S:g} s") from None
         except BaseException:
             ours.close()  # a worker that was forked all the same leaves at end-of-file
             raise
@@ -169,7 +198,7 @@ class Spare:
             case {"refused": token, "why": why}:
                 _refuse(self._forks.pop(token).forked, why)
             case {"exited": pid, "status": status}:
-                self._workers.pop(pid).exited.set_result(status)
+                self._workers.pop(pid).has_exited(status)
                 if self.empty:
                     self._on_empty()
 
@@ -183,31 +212,12 @@ class Spare:
         for fork in self._forks.values():
             _refuse(fork.forked, why)
         self._forks.clear()
-        for worker in self._workers.values():
-            _watch_orphan(worker)
 
 
 def _refuse(waiting: asyncio.Future[Any], why: str) -> None:
     if not waiting.done():
         waiting.set_exception(SpareLost(why))
         waiting.exception()  # nobody may be waiting any more: no "never retrieved" in the log
-
-
-def _watch_orphan(worker: SpareProcess) -> None:
-    """Notice the end of a worker whose parent is gone, by its process descriptor."""
-    loop = asyncio.get_running_loop()
-    try:
-        fd = os.pidfd_open(worker.pid)
-    except OSError:
-        worker.exited.set_result(None)
-        return
-
-    def ended() -> None:
-        loop.remove_reader(fd)
-        os.close(fd)
-        worker.exited.set_result(None)
-
-    loop.add_reader(fd, ended)
 
 
 class SpareLauncher:
@@ -225,12 +235,17 @@ class SpareLauncher:
         self._dismissal: asyncio.Task[None] | None = None
         self._fallback: Launcher = ExecLauncher()
 
+    async def warm_up(self) -> None:
+        try:
+            await self._ready_spare()
+        except SpareLost as error:
+            _log.warning("the spare did not start: %s", error)
+        else:
+            self._begin_linger()
+
     async def launch(self, name: str) -> Process:
         try:
-            async with self._starting:
-                if self._spare is None or self._spare.lost:
-                    self._spare = await Spare.start(self._begin_linger)
-                spare = self._spare
+            spare = await self._ready_spare()
             return await spare.fork(name)
         except SpareLost as error:
             _log.warning("no worker from the spare: %s; executing a fresh one", error)
@@ -243,6 +258,12 @@ class SpareLauncher:
             await self._dismissal
         if self._spare is not None:
             await self._spare.close()
+
+    async def _ready_spare(self) -> Spare:
+        async with self._starting:
+            if self._spare is None or self._spare.lost:
+                self._spare = await Spare.start(self._begin_linger)
+            return self._spare
 
     def _begin_linger(self) -> None:
         if self._timer is not None:

@@ -14,6 +14,10 @@ class Waiting(Generic[T]):
     def __init__(self) -> None:
         self._futures: list[asyncio.Future[T]] = []
 
+    def __bool__(self) -> bool:
+        """Whether anybody still waits."""
+        return any(not future.done() for future in self._futures)
+
     def join(self) -> asyncio.Future[T]:
         """Await what this returns; cancelling it leaves the others waiting."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()

@@ -22,6 +22,18 @@ _EXIT_TIMEOUT_S = 1.0
 _STOP_TIMEOUT_S = 10.0
 
 
+class DiedLoading(ModelFailed):
+    """The process ended before it was ready.
+
+    Attributes:
+        status: how, as an exit status; negative is a signal, None unknown.
+    """
+
+    def __init__(self, status: int | None) -> None:
+        super().__init__(f"the worker {describe_exit(status)} while it loaded the model")
+        self.status = status
+
+
 class Worker:
     """Use `Worker.start`.
 
@@ -53,7 +65,7 @@ class Worker:
 
         Raises:
             SnoozeError: the worker's own reason why it could not load.
-            ModelFailed: no process could be started, or it ended before it was ready.
+            DiedLoading: the process ended before it was ready.
 
         Whenever this raises, cancellation included, the process has been killed and reaped.
         """
@@ -96,14 +108,12 @@ class Worker:
         outcomes: tuple[asyncio.Future[Any], ...] = (self._loaded, self.exited)
         await asyncio.wait(outcomes, return_when=asyncio.FIRST_COMPLETED)
         if not self._loaded.done():
-            raise ModelFailed(
-                f"the worker {describe_exit(self.exited.result())} while it loaded the model"
-            )
+            raise DiedLoading(self.exited.result())
         frame = self._loaded.result()
         if frame.kind == Kind.READY:
             return msgspec.json.decode(frame.body, type=WorkerReady)
         failure = msgspec.json.decode(frame.body, type=WorkerFailure)
-        if failure.traceback:
+        if failure.traceback and failure.code == "internal":
             _log.error("loading failed:\n%s", failure.traceback)
         raise from_code(failure.code, failure.message)
 

@@ -59,6 +59,8 @@ class Changed(msgspec.Struct, kw_only=True, omit_defaults=True):
     status: str
     pinned: bool
     freed_bytes: int | msgspec.UnsetType = msgspec.UNSET
+    memory_before_bytes: int | msgspec.UnsetType = msgspec.UNSET
+    memory_after_bytes: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class Control:
@@ -66,14 +68,21 @@ class Control:
 
     Args:
         rescan: reads the configuration again; it runs in a thread.
+        check: raises ConfigError for a configuration that cannot be served.
     """
 
     def __init__(
-        self, registry: Registry, serving: Serving, rescan: Callable[[], Configuration]
+        self,
+        registry: Registry,
+        serving: Serving,
+        *,
+        rescan: Callable[[], Configuration],
+        check: Callable[[Configuration], None],
     ) -> None:
         self._registry = registry
         self._serving = serving
         self._rescan = rescan
+        self._check = check
 
     def models(self) -> list[ModelView]:
         return [_view(actor) for actor in self._registry]
@@ -81,16 +90,31 @@ class Control:
     def model(self, model_id: str) -> ModelView:
         return _view(self._registry.get(model_id))
 
-    async def load(self, model_id: str) -> Changed:
+    async def load(self, model_id: str, *, wait: bool = True) -> Changed:
+        """Load a model.
+
+        Args:
+            wait: return when it is ready; otherwise at once, with status `loading` if it is not.
+        """
         actor = self._changeable(model_id)
-        await actor.load()
-        return Changed(model_id=model_id, status="loaded", pinned=actor.pinned)
+        if wait:
+            await actor.load()
+        else:
+            actor.load_nowait()
+        status = "loaded" if actor.public_state in ("ready", "busy") else "loading"
+        return Changed(model_id=model_id, status=status, pinned=actor.pinned)
 
     async def unload(self, model_id: str) -> Changed:
         actor = self._changeable(model_id)
+        before_bytes = actor.crew.memory_bytes()
         freed_bytes = await actor.unload()
         return Changed(
-            model_id=model_id, status="unloaded", pinned=actor.pinned, freed_bytes=freed_bytes
+            model_id=model_id,
+            status="unloaded",
+            pinned=actor.pinned,
+            freed_bytes=freed_bytes,
+            memory_before_bytes=before_bytes,
+            memory_after_bytes=actor.crew.memory_bytes(),
         )
 
     async def pin(self, model_id: str) -> Changed:
@@ -109,26 +133,29 @@ class Control:
         Raises:
             InvalidInput: the configuration has become wrong; everything stays as it was.
         """
-        if self._serving.draining:
-            raise ShuttingDown("the server is shutting down and changes nothing any more")
         try:
             configuration = await asyncio.to_thread(self._rescan)
+            self._check(configuration)
         except ConfigError as error:
             raise InvalidInput(
                 f"nothing was changed, the configuration is wrong: {error}"
             ) from error
+        self._refuse_while_draining()  # asked only now: the shutdown may have begun meanwhile
         self._registry.apply(configuration.models)
         return self.models()
 
     def _changeable(self, model_id: str) -> ModelActor:
+        self._refuse_while_draining()
+        return self._registry.get(model_id)
+
+    def _refuse_while_draining(self) -> None:
         if self._serving.draining:
             raise ShuttingDown("the server is shutting down and changes nothing any more")
-        return self._registry.get(model_id)
 
 
 def _view(actor: ModelActor) -> ModelView:
-    config, signature = actor.config, actor.plan.signature if actor.plan else None
-    accessed, cold_start_s = actor.last_accessed, actor.cold_start_s
+    config, signature = actor.config, actor.crew.plan.signature if actor.crew.plan else None
+    accessed, cold_start_s = actor.last_accessed, actor.crew.cold_start_s
     return ModelView(
         id=config.id,
         state=actor.public_state,
@@ -140,14 +167,14 @@ def _view(actor: ModelActor) -> ModelView:
         max_batch_size=config.max_batch_size,
         max_batch_delay_ms=config.max_batch_delay_ms,
         last_accessed_secs_ago=None if accessed is None else time.monotonic() - accessed,
-        memory_bytes=actor.memory_bytes(),
-        replicas=actor.replicas,
-        queue_depth=actor.queue_depth,
+        memory_bytes=actor.crew.memory_bytes(),
+        replicas=actor.crew.size,
+        queue_depth=actor.dispatch.queue_depth,
         inputs=_tensor_views(signature.inputs) if signature else None,
         outputs=_tensor_views(signature.outputs) if signature else None,
-        device=actor.device,
+        device=actor.crew.device or config.device,
         last_error=actor.last_error.message if actor.last_error else None,
-        loads=actor.loads,
+        loads=actor.crew.loads,
         cold_start_ms=None if cold_start_s is None else cold_start_s * 1000,
     )
 

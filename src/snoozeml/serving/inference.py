@@ -62,7 +62,7 @@ class Serving:
             self._totals.failed += 1
             raise
         if ticket.woke_model:
-            result.cold_start_s = actor.cold_start_s
+            result.cold_start_s = actor.crew.cold_start_s
         self._totals.succeeded += 1
         self._totals.latency_s += time.monotonic() - request.arrived_at
         return result

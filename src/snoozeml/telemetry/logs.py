@@ -4,12 +4,20 @@ A record's own fields travel in `extra={"fields": {...}}`. On a terminal they fo
 `key=value`; in JSON they are keys beside `ts`, `level`, `logger` and `event`.
 """
 
+import contextlib
 import logging
-import sys
+import logging.handlers
+import os
+import queue
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
+
+_LONGEST_BACKLOG = 10_000  # records
+_LAST_WORDS_S = 1.0
+_STDERR = 2
 
 Format = Literal["auto", "human", "json"]
 
@@ -43,12 +51,64 @@ class JsonFormatter(logging.Formatter):
         return msgspec.json.encode(entry, enc_hook=str).decode()
 
 
-def configure(form: Format, level: str) -> None:
-    """Send every log record of this process to standard error."""
-    human = form == "human" or (form == "auto" and sys.stderr.isatty())
-    handler = logging.StreamHandler(sys.stderr)
+class _FileDescriptor(logging.Handler):
+    """Writes to a descriptor with nothing between.
+
+    Python's own streams hold a lock while they write, and want it again when the process ends: with
+    a reader that stalls, that would be never.
+    """
+
+    def __init__(self, fd: int) -> None:
+        super().__init__()
+        self._fd = fd
+        self.lock = None  # only the writer's thread comes here
+
+    def emit(self, record: logging.LogRecord) -> None:
+        rest = (self.format(record) + "\n").encode("utf-8", "backslashreplace")
+        with contextlib.suppress(OSError):  # whoever read it has gone
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+
+
+class _Writer(logging.handlers.QueueListener):
+    """Writes records in a thread of its own: whoever reads our output may stall, we may not."""
+
+    def __init__(self, handler: logging.Handler) -> None:
+        self.backlog: queue.Queue[logging.LogRecord | None] = queue.Queue(_LONGEST_BACKLOG)
+        super().__init__(self.backlog, handler)
+
+
+class _Enqueue(logging.handlers.QueueHandler):
+    """Hands records to the writer; drops them while it cannot keep up."""
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(queue.Full):
+            self.queue.put_nowait(record)
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        return record  # it stays in this process, so nothing has to be made fit for travel
+
+
+def configure(form: Format, level: str) -> Callable[[], None]:
+    """Send every log record of this process to standard error.
+
+    Returns:
+        call it last: waits a moment for what has not been written yet.
+    """
+    human = form == "human" or (form == "auto" and os.isatty(_STDERR))
+    handler = _FileDescriptor(_STDERR)
     handler.setFormatter(HumanFormatter() if human else JsonFormatter())
-    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    writer = _Writer(handler)
+    logging.basicConfig(handlers=[_Enqueue(writer.backlog)], level=level.upper(), force=True)
     # Libraries speak up only when something is wrong; what is worth a line we log ourselves.
     for name in ("asyncio", "uvicorn"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    writer.start()
+
+    def finish() -> None:
+        with contextlib.suppress(queue.Full):
+            writer.backlog.put_nowait(None)
+        if writer._thread is not None:
+            writer._thread.join(_LAST_WORDS_S)
+
+    return finish

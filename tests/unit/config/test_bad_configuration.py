@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from snoozeml.config.loading import ConfigError
+from snoozeml.config.loading import ConfigError, FlagError
 from unit.config.house import House
 
 BAD_TOML: dict[str, tuple[str, list[str]]] = {
@@ -123,7 +123,23 @@ BAD_TOML: dict[str, tuple[str, list[str]]] = {
     "like no model": ("[models.qqq]\n", ['models."qqq": no model', "give the entry the file's"]),
     "no such file": (
         '[models.x]\npath = "irys.onnx"',
-        ['models."x".path: ', "irys.onnx: No such file", "did you mean ", "iris.onnx?"],
+        ['models."x".path: ', "irys.onnx: No such file", "; did you mean iris.onnx?"],
+    ),
+    "no file like it": (
+        '[models.x]\npath = "nope.onnx"',
+        ["nope.onnx: No such file or directory; ", "models holds iris.onnx"],
+    ),
+    "no such file in another folder": (
+        '[models.x]\npath = "/elsewhere/iris.onnx"',
+        ["elsewhere/iris.onnx: No such file or directory; check the path"],
+    ),
+    "file that another entry took": (
+        '[models.iris]\n[models."iris.v2"]\npath = "iris.onnx"',
+        ['models."iris": ', "iris.onnx is served as iris.v2 already", "the same path"],
+    ),
+    "file that two entries took": (
+        '[models.iris]\n[models.b]\npath = "iris.onnx"\n[models.a]\npath = "iris.onnx"',
+        ["iris.onnx is served as b and a already"],
     ),
     "name too long": (f'[models.x]\npath = "{"x" * 300}.onnx"', ["File name too long"]),
     "folder for a file": ('[models.x]\npath = "folder"', ["folder is not a file; name the"]),
@@ -192,8 +208,9 @@ def test_json_is_held_to_the_same(house: House, content: bytes, words: list[str]
 def test_flags_are_named_as_they_are_written(
     house: House, flags: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=re.escape(message)):
+    with pytest.raises(ConfigError, match=re.escape(message)) as error:
         house.load(**flags)
+    assert isinstance(error.value, FlagError) == message.startswith("--")
 
 
 @pytest.mark.parametrize(
@@ -217,6 +234,20 @@ def test_variables_are_named(house: House, name: str, value: str, wanted: str) -
     with pytest.raises(ConfigError) as error:
         house.load({name: value})
     assert f"{name}: '{value}' was given; expected {wanted}" in str(error.value)
+
+
+def test_a_missing_file_is_sought_in_the_folders_inside_too(house: House) -> None:
+    house.add("bge/model.onnx", "bge/vocabulary.onnx", "iris.onnx")
+    house.write('[models.x]\npath = "bgee/model.onnx"')
+    with pytest.raises(ConfigError, match=r"; did you mean bge/model\.onnx\?$"):
+        house.load()
+
+
+def test_of_a_full_folder_only_some_files_are_listed(house: House) -> None:
+    house.add(*(f"{letter}.onnx" for letter in "abcdefg"))
+    house.write('[models.x]\npath = "nope.onnx"')
+    with pytest.raises(ConfigError, match=r" holds a\.onnx, b\.onnx, .*e\.onnx and 2 more$"):
+        house.load()
 
 
 def test_two_files_in_the_models_folder_are_both_named(house: House) -> None:

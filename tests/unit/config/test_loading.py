@@ -27,7 +27,8 @@ def test_without_anything_the_defaults_of_the_contract_hold(house: House) -> Non
         host="127.0.0.1", port=8080, models_dir=house.folder, config_path=None,
         cache_dir=Path("/cache"), cache_limit_bytes=10 * 1024**3,
         max_request_bytes=64 * 1024**2, spare_linger_secs=600, drain_timeout_secs=30,
-        max_loaded_models=8, log_format="auto", log_level="info",
+        max_loaded_models=8, max_memory="80%", max_concurrent_loads=0, log_format="auto",
+        log_level="info",
     )  # fmt: skip
     assert configuration.models == (
         ModelConfig(
@@ -35,7 +36,8 @@ def test_without_anything_the_defaults_of_the_contract_hold(house: House) -> Non
             pinned=False, idle_timeout_secs=300, max_batch_size=16, max_batch_delay_ms=10,
             batching="adaptive", device="auto", min_residency_secs=10,
             autoscale_queue_threshold=32, max_replicas=4, routing_strategy="least_queue",
-            max_queue=1024, request_timeout_secs=30, load_timeout_secs=120, threads=0,
+            max_queue=1024, request_timeout_secs=30, load_timeout_secs=120,
+            exec_timeout_secs=120, threads=0,
         ),
     )  # fmt: skip
 
@@ -65,6 +67,8 @@ cache_limit_bytes = 1
 max_request_bytes = 2
 spare_linger_secs = 0
 drain_timeout_secs = 4.5
+max_memory = "2GiB"
+max_concurrent_loads = 3
 log_format = "json"
 log_level = "debug"
 
@@ -83,6 +87,7 @@ routing_strategy = "random"
 max_queue = 9
 request_timeout_secs = 0.001
 load_timeout_secs = 10
+exec_timeout_secs = 12
 threads = 11
 """
 
@@ -94,8 +99,8 @@ def test_every_key_of_a_file_arrives(house: House) -> None:
     assert configuration.server == ServerConfig(
         host="::1", port=0, models_dir=house.folder, config_path=path.resolve(),
         cache_dir=path.resolve().parent / "cache", cache_limit_bytes=1, max_request_bytes=2,
-        spare_linger_secs=0, drain_timeout_secs=4.5, max_loaded_models=3, log_format="json",
-        log_level="debug",
+        spare_linger_secs=0, drain_timeout_secs=4.5, max_loaded_models=3, max_memory="2GiB",
+        max_concurrent_loads=3, log_format="json", log_level="debug",
     )  # fmt: skip
     assert configuration.models == (
         ModelConfig(
@@ -103,7 +108,7 @@ def test_every_key_of_a_file_arrives(house: House) -> None:
             idle_timeout_secs=0, max_batch_size=5, max_batch_delay_ms=0, batching="fixed",
             device="cuda:1", min_residency_secs=6, autoscale_queue_threshold=7, max_replicas=8,
             routing_strategy="random", max_queue=9, request_timeout_secs=0.001,
-            load_timeout_secs=10, threads=11,
+            load_timeout_secs=10, exec_timeout_secs=12, threads=11,
         ),
     )  # fmt: skip
 
@@ -219,6 +224,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "max_queue": st.integers(1, 10**6),
     "request_timeout_secs": SECONDS,
     "load_timeout_secs": SECONDS,
+    "exec_timeout_secs": SECONDS,
     "threads": st.integers(0, 1024),
 }
 FLAGS = ("max_batch_size", "max_batch_delay_ms")

@@ -43,6 +43,12 @@ def test_one_file_may_have_two_ids_with_different_settings(house: House) -> None
     assert house.batch_sizes() == {"one": 16, "many": 64}
 
 
+def test_an_entry_keeps_its_model_when_a_namesake_is_served_under_another_id(house: House) -> None:
+    house.add("a/x.onnx", "a/y.onnx", "b/x.onnx", "b/z.onnx")
+    house.write('[models.x]\npinned = true\n[models.other]\npath = "a/x.onnx"')
+    assert house.files()["x"] == "b/x.onnx"
+
+
 def test_a_new_id_resolves_a_collision(house: House) -> None:
     house.add("a/x.onnx", "a/y.onnx", "b/x.onnx", "b/z.onnx")
     house.write('[models.other]\npath = "b/x.onnx"')

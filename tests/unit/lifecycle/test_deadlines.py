@@ -1,15 +1,9 @@
 """Deadlines on a real event loop, in milliseconds."""
 
 import asyncio
+import weakref
 
 from snoozeml.lifecycle.deadlines import Deadlines
-
-
-class Thing:
-    def __init__(self, deadline: float) -> None:
-        self.deadline = deadline
-        self.settled = False
-        self.timer: asyncio.TimerHandle | None = None
 
 
 def expired(delays_s: list[float], *, settled: set[int], wait_s: float) -> list[int]:
@@ -17,13 +11,11 @@ def expired(delays_s: list[float], *, settled: set[int], wait_s: float) -> list[
 
     async def scene() -> list[int]:
         over: list[int] = []
-        deadlines = Deadlines[Thing](lambda thing: over.append(things.index(thing)))
+        deadlines = Deadlines[int](over.append)
         now = asyncio.get_running_loop().time()
-        things = [Thing(now + delay_s) for delay_s in delays_s]
-        for thing in things:
-            deadlines.add(thing)
+        due = [deadlines.add(now + delay_s, index) for index, delay_s in enumerate(delays_s)]
         for index in settled:
-            things[index].settled = True
+            due[index].settle()
         await asyncio.sleep(wait_s)
         return over
 
@@ -45,12 +37,10 @@ def test_a_shorter_deadline_behind_a_longer_one_is_kept() -> None:
 def test_a_shorter_deadline_after_a_longer_one_is_settled_is_kept() -> None:
     async def scene() -> list[str]:
         over: list[str] = []
-        deadlines = Deadlines[Thing](lambda thing: over.append("short"))
+        deadlines = Deadlines[str](over.append)
         now = asyncio.get_running_loop().time()
-        longer = Thing(now + 60)
-        deadlines.add(longer)
-        longer.settled = True
-        deadlines.add(Thing(now + 0.01))
+        deadlines.add(now + 60, "long").settle()
+        deadlines.add(now + 0.01, "short")
         await asyncio.sleep(0.1)
         return over
 
@@ -59,13 +49,26 @@ def test_a_shorter_deadline_after_a_longer_one_is_settled_is_kept() -> None:
 
 def test_settled_things_are_forgotten_behind_a_slow_head() -> None:
     async def scene() -> int:
-        deadlines = Deadlines[Thing](lambda thing: None)
+        deadlines = Deadlines[int](lambda number: None)
         now = asyncio.get_running_loop().time()
-        deadlines.add(Thing(now + 60))
-        for _ in range(10_000):
-            thing = Thing(now + 60)
-            deadlines.add(thing)
-            thing.settled = True
+        deadlines.add(now + 60, 0)
+        for number in range(10_000):
+            deadlines.add(now + 60, number).settle()
         return len(deadlines._queue)
 
     assert asyncio.run(scene()) < 600
+
+
+def test_nothing_of_a_settled_thing_is_kept() -> None:
+    class Thing:
+        pass
+
+    async def scene() -> None:
+        deadlines = Deadlines[Thing](lambda thing: None)
+        thing = Thing()
+        deadlines.add(asyncio.get_running_loop().time() + 60, thing).settle()
+        seen = weakref.ref(thing)
+        del thing
+        assert seen() is None
+
+    asyncio.run(scene())

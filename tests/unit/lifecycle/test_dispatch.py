@@ -14,10 +14,13 @@ from snoozeml.errors import (
     DeadlineExceeded,
     InvalidInput,
     ModelFailed,
+    OutOfMemory,
     Overloaded,
+    SnoozeError,
     WorkerCrashed,
 )
 from snoozeml.lifecycle.dispatch import Dispatch, Lane, Ticket
+from snoozeml.lifecycle.routing import routing
 from snoozeml.wire.frames import Frame, Kind
 
 
@@ -46,14 +49,27 @@ class Outlet:
 class House:
     """A dispatch and what it reported."""
 
-    def __init__(self, max_queue: int = 100) -> None:
+    def __init__(self, max_queue: int = 100, crowd: int = 100) -> None:
         self.reports: list[str] = []
         self.dispatch = Dispatch(
-            max_queue,
-            on_work_arrived=lambda: self.reports.append("arrived"),
-            on_work_finished=lambda: self.reports.append("finished"),
-            on_drained=lambda: self.reports.append("drained"),
+            self, max_queue=max_queue, crowd=crowd, choose=routing("least_queue")
         )
+        self.lanes: dict[int, Lane] = {}
+
+    def work_arrived(self) -> None:
+        self.reports.append("arrived")
+
+    def work_finished(self) -> None:
+        self.reports.append("finished")
+
+    def crowded(self) -> None:
+        self.reports.append("crowded")
+
+    def ran_out_of_memory(self, number: int) -> None:
+        self.reports.append(f"out of memory {number}")
+
+    def drained(self, number: int) -> None:
+        self.reports.append("drained")
 
     def submit(self, timeout_s: float = 60.0) -> Ticket:
         now = asyncio.get_running_loop().time()
@@ -61,14 +77,27 @@ class House:
             InferenceRequest("iris", Codec.JSON_V1, [b"{}"], now, now + timeout_s)
         )
 
-    def open(self, window: int = 2) -> Outlet:
+    def open(self, window: int = 2, number: int = 1) -> Outlet:
         outlet = Outlet()
-        self.dispatch.open(Lane(outlet, window))
+        self.lanes[number] = Lane(number, outlet, window)
+        self.dispatch.open(self.lanes[number])
         return outlet
 
-    def answer(self, ticket: Ticket, body: bytes = b"answer") -> None:
-        self.dispatch.receive(Frame(Kind.RESULT, 1, 3, ticket.id, 0.001, 0.006, body))
+    def close(self, blame: SnoozeError | None = None, number: int = 1) -> None:
+        self.dispatch.close(number, blame)
+
+    def answer(self, ticket: Ticket, number: int = 1) -> None:
+        frame = Frame(Kind.RESULT, 1, 3, ticket.id, 0.001, 0.006, b"answer")
+        self.dispatch.receive(self.lanes[number], frame)
         self.dispatch.flow()
+
+    def fail(self, ticket: Ticket, error: SnoozeError) -> None:
+        failure = msgspec.json.encode(WorkerFailure(code=error.code, message=error.message))
+        self.dispatch.receive(self.lanes[1], Frame(Kind.ERROR, 0, 0, ticket.id, 0, 0, failure))
+        self.dispatch.flow()
+
+
+CRASH = WorkerCrashed("the worker was ended by SIGSEGV")
 
 
 @on_a_loop
@@ -134,15 +163,17 @@ async def test_answer_after_the_deadline_is_dropped() -> None:
 
 
 @on_a_loop
-async def test_caller_that_leaves_frees_its_place() -> None:
+async def test_caller_that_leaves_frees_its_place_once_the_worker_lets_go() -> None:
     house = House()
     outlet = house.open(window=1)
     held, queued, last = (house.submit() for _ in range(3))
     queued.abandon()
     held.abandon()
     held.abandon()
-    assert outlet.sent[-2:] == [(Kind.CANCEL, held.id), (Kind.INFER, last.id)]
+    assert outlet.sent[-1] == (Kind.CANCEL, held.id)
     assert house.dispatch.outstanding == 1
+    house.answer(held)
+    assert outlet.sent[-1] == (Kind.INFER, last.id)
     with pytest.raises(Cancelled):
         await queued.answer
 
@@ -163,8 +194,7 @@ async def test_failure_reaches_only_its_own_request() -> None:
     house = House()
     house.open()
     bad, good = house.submit(), house.submit()
-    failure = WorkerFailure(code="invalid_input", message="input X is missing")
-    house.dispatch.receive(Frame(Kind.ERROR, 0, 0, bad.id, 0, 0, msgspec.json.encode(failure)))
+    house.fail(bad, InvalidInput("input X is missing"))
     house.answer(good)
     with pytest.raises(InvalidInput, match="input X is missing"):
         await bad.answer
@@ -176,24 +206,85 @@ async def test_lost_worker_has_its_requests_tried_once_more_in_order() -> None:
     house = House()
     house.open(window=2)
     tickets = [house.submit() for _ in range(3)]
-    house.dispatch.close()
+    house.close()
     outlet = house.open(window=3)
     assert outlet.inferred == [ticket.id for ticket in tickets]
 
 
 @on_a_loop
-async def test_request_in_flight_at_two_deaths_is_blamed_and_the_others_live() -> None:
+async def test_suspect_runs_alone_so_that_no_innocent_request_is_blamed_with_it() -> None:
     house = House()
-    house.open(window=1)
-    suspect, innocent = house.submit(), house.submit()
-    house.dispatch.close()
-    house.open(window=1)
-    house.dispatch.close()
-    with pytest.raises(WorkerCrashed, match="twice"):
-        await suspect.answer
-    house.open()
+    house.open(window=3)
+    innocent, killer, late = (house.submit() for _ in range(3))
+    house.close(CRASH)
+    outlet = house.open(window=3)
+    assert outlet.inferred == [innocent.id]
     house.answer(innocent)
-    await innocent.answer
+    assert outlet.inferred[-1] == killer.id
+    house.close(CRASH)
+    with pytest.raises(WorkerCrashed, match="SIGSEGV"):
+        await killer.answer
+    house.open(window=3)
+    house.answer(late)
+    assert (await late.answer).body == b"answer"
+
+
+@on_a_loop
+async def test_killer_is_refused_for_a_while_by_its_content() -> None:
+    house = House()
+    for _ in range(2):
+        house.open()
+        if not house.dispatch.outstanding:
+            house.submit()
+        house.close(CRASH)
+    with pytest.raises(WorkerCrashed, match="refused"):
+        house.submit()
+
+
+@on_a_loop
+async def test_death_that_is_nobodys_fault_blames_nobody() -> None:
+    house = House()
+    ticket = house.submit()
+    for _ in range(5):
+        house.open()
+        house.close()
+    house.open()
+    house.answer(ticket)
+    await ticket.answer
+
+
+@on_a_loop
+async def test_request_that_ran_out_of_memory_is_tried_once_more() -> None:
+    house = House()
+    house.open()
+    ticket = house.submit()
+    house.fail(ticket, OutOfMemory("out of memory: 1 GiB"))
+    assert house.reports[-1] == "out of memory 1"
+    house.fail(ticket, OutOfMemory("out of memory: 1 GiB"))
+    with pytest.raises(OutOfMemory):
+        await ticket.answer
+
+
+@on_a_loop
+async def test_new_replica_takes_from_the_waiting_queue_at_once() -> None:
+    house = House(crowd=1)
+    first = house.open(window=1)
+    tickets = [house.submit() for _ in range(3)]
+    assert house.reports == ["arrived", "crowded"]
+    second = house.open(window=1, number=2)
+    assert (first.inferred, second.inferred) == ([tickets[0].id], [tickets[1].id])
+
+
+@on_a_loop
+async def test_need_of_the_second_replica_is_noted_only_while_one_would_not_do() -> None:
+    house = House()
+    house.open(window=2)
+    house.open(window=2, number=2)
+    house.submit()
+    house.submit()
+    assert house.dispatch.needed_at == 0.0
+    house.submit()
+    assert house.dispatch.needed_at > 0.0
 
 
 @on_a_loop
@@ -201,15 +292,37 @@ async def test_drain_lets_through_what_was_accepted_and_holds_back_the_rest() ->
     house = House()
     outlet = house.open(window=1)
     first, second = house.submit(), house.submit()
-    house.dispatch.drain()
+    house.dispatch.drain(1, finish_queue=True)
     late = house.submit()
     house.answer(first)
     assert "drained" not in house.reports
     house.answer(second)
     assert house.reports[-1] == "drained"
     assert late.id not in outlet.inferred
-    house.dispatch.close()
+    house.close()
     assert house.open().inferred == [late.id]
+
+
+@on_a_loop
+async def test_replica_that_is_one_too_many_takes_nothing_more() -> None:
+    house = House()
+    first = house.open(window=1)
+    second = house.open(window=1, number=2)
+    tickets = [house.submit() for _ in range(3)]
+    house.dispatch.drain(2, finish_queue=False)
+    house.answer(tickets[1], number=2)
+    assert house.reports[-1] == "drained"
+    assert len(second.inferred) == 1
+    house.answer(tickets[0])
+    assert first.inferred == [tickets[0].id, tickets[2].id]
+
+
+@on_a_loop
+async def test_request_that_waited_for_room_in_vain_is_told_so() -> None:
+    house = House()
+    house.dispatch.blocked_by = OutOfMemory("no room")
+    with pytest.raises(OutOfMemory, match="no room"):
+        await house.submit(0.01).answer
 
 
 @on_a_loop

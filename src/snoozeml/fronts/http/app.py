@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import re
 import time
 from http import HTTPStatus
 from typing import Any, Final, cast
@@ -55,16 +56,18 @@ class _Peek(msgspec.Struct):
     timeout_ms: Any = None
 
 
+_PLAIN_TIMEOUT: Final = re.compile(rb'"timeout_ms"\s*:\s*([0-9]+(?:\.[0-9]+)?)')
 _peek_decoder = msgspec.json.Decoder(_Peek)
 
 
 class Request:
     """The headers of one request, read once."""
 
-    __slots__ = ("content_encoding", "content_length", "content_type", "id", "timeout_ms")
+    __slots__ = ("cold", "content_encoding", "content_length", "content_type", "id", "timeout_ms")
 
     def __init__(self, scope: Scope) -> None:
         self.content_encoding = self.content_length = self.content_type = b""
+        self.cold = b"wait"
         self.timeout_ms: bytes | None = None
         self.id: str | None = None
         for name, value in scope["headers"]:
@@ -76,6 +79,8 @@ class Request:
                 self.content_encoding = value
             elif name == b"x-request-timeout-ms":
                 self.timeout_ms = value
+            elif name == b"x-snooze-cold":
+                self.cold = value
             elif name == b"x-request-id" and usable_request_id(value):
                 self.id = value.decode()
 
@@ -105,7 +110,7 @@ class HttpApp:
         except PayloadTooLarge as error:
             await _refuse_body(error, request, receive, send)
         except SnoozeError as error:
-            await send_error(send, error, request.id)
+            await _send_failure(error, request, scope, send)
         except HTTPException as error:
             await _send_http_exception(error, request, scope, send)
         except Exception:
@@ -124,7 +129,12 @@ class HttpApp:
         timeout_s = timeout_in(request, body) or config.request_timeout_secs
         connection = cast(Connection, scope["state"][STATE_KEY])
         inference = InferenceRequest(
-            model_id, Codec.JSON_V1, body, arrived_at, arrived_at + timeout_s
+            model_id,
+            Codec.JSON_V1,
+            body,
+            arrived_at,
+            arrived_at + timeout_s,
+            fail_fast=fails_fast(request),
         )
         result = await self._serving.infer(inference, connection)
         headers: Headers = [
@@ -214,6 +224,19 @@ async def _refuse_body(
     await send({"type": "http.response.body", "body": b""})
 
 
+async def _send_failure(error: SnoozeError, request: Request, scope: Scope, send: Send) -> None:
+    request_id = request.id or new_request_id()
+    if _log.isEnabledFor(logging.DEBUG):
+        fields = {
+            "request_id": request_id,
+            "path": scope["path"],
+            "code": error.code,
+            "message": error.message,
+        }
+        _log.debug("refused", extra={"fields": fields})
+    await send_error(send, error, request_id)
+
+
 async def _send_http_exception(
     error: HTTPException, request: Request, scope: Scope, send: Send
 ) -> None:
@@ -248,6 +271,18 @@ def check_media_type(request: Request) -> None:
         raise UnsupportedMediaType(f"send the body without content-encoding, not as {given}")
 
 
+def fails_fast(request: Request) -> bool:
+    """Whether the client would rather have an error than wait for a model to load.
+
+    Raises:
+        InvalidInput: it says something else.
+    """
+    if request.cold not in (b"wait", b"fail-fast"):
+        given = request.cold.decode("latin-1")
+        raise InvalidInput(f"header X-Snooze-Cold must be wait or fail-fast, not {given!r:.60}")
+    return request.cold == b"fail-fast"
+
+
 def timeout_in(request: Request, body: list[bytes]) -> float | None:
     """The time limit that the client asked for, in seconds; the shorter one where it names two.
 
@@ -264,12 +299,20 @@ def timeout_in(request: Request, body: list[bytes]) -> float | None:
         limits_s.append(
             _timeout_s("header X-Request-Timeout-Ms", request.timeout_ms.decode("latin-1"))
         )
-    if mentioned:
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # the worker will tell
-            given = _peek_decoder.decode(whole).timeout_ms
-            if given is not None:
-                limits_s.append(_timeout_s("timeout_ms", given))
+    given = _peek(whole) if mentioned else None
+    if given is not None:
+        limits_s.append(_timeout_s("timeout_ms", given))
     return min(limits_s, default=None)
+
+
+def _peek(body: bytes) -> Any:
+    """What a body says about `timeout_ms`; None where it says nothing or cannot be read."""
+    try:
+        return _peek_decoder.decode(body).timeout_ms
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Not JSON, which the worker will tell; or JSON with NaN in it, which it will accept.
+        found = _PLAIN_TIMEOUT.search(body)
+        return float(found[1]) if found is not None else None
 
 
 def _timeout_s(where: str, given: Any) -> float:

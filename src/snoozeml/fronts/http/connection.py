@@ -1,6 +1,7 @@
 """uvicorn's HTTP/1.1 protocol, with what a client that leaves or stammers means here."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ STATE_KEY = "connection"
 
 # What a request line and its headers may take together; more than any honest client sends.
 _LARGEST_HEAD_BYTES: Final = 64 * 1024
+_FRAMING_PER_BYTE: Final = 8
+_UPGRADE: Final = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
 
 
 class Connection(HttpToolsProtocol):
@@ -34,6 +37,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(**arguments, app_state={STATE_KEY: self})
         self.on_closed = on_closed
         self._head_bytes = 0
+        self._framing_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.answers = HoldingTransport(transport)
@@ -46,24 +50,41 @@ class Connection(HttpToolsProtocol):
         self.on_closed()
 
     def data_received(self, data: bytes) -> None:
-        # A piece is no larger than a head may be: then a head that fits in ends in its first piece.
-        while len(data) > _LARGEST_HEAD_BYTES:
-            self._feed(data[:_LARGEST_HEAD_BYTES])
-            data = data[_LARGEST_HEAD_BYTES:]
-        self._feed(data)
+        while data and not self.transport.is_closing():
+            cycle = self.cycle
+            if cycle is not None and cycle.more_body:
+                self._feed_body(data)
+                return
+            # A piece is no larger than what the head may still take.
+            piece = data[: _LARGEST_HEAD_BYTES - self._head_bytes]
+            data = data[len(piece) :]
+            self._feed_head(piece)
 
-    def _feed(self, data: bytes) -> None:
+    def _feed_head(self, piece: bytes) -> None:
         cycle = self.cycle
-        reading_body = cycle is not None and cycle.more_body
-        if self.transport.is_closing():
-            return  # an earlier piece was refused
-        super().data_received(data)
-        if reading_body or self.cycle is not cycle:
-            self._head_bytes = 0
+        super().data_received(_without_upgrade(piece))
+        if self.cycle is not cycle:
+            self._head_bytes = self._framing_bytes = 0
             return
-        self._head_bytes += len(data)
-        if self._head_bytes > _LARGEST_HEAD_BYTES:
+        self._head_bytes += len(piece)
+        if self._head_bytes >= _LARGEST_HEAD_BYTES:
             self._refuse(_HEAD_TOO_LARGE)
+
+    def _feed_body(self, data: bytes) -> None:
+        # Chunk sizes and trailers cost memory or time, and carry nothing: a body may not consist
+        # of them. One-byte chunks take seven bytes for each of theirs.
+        self._framing_bytes += len(data)
+        super().data_received(data)
+        if self._framing_bytes > _LARGEST_HEAD_BYTES:
+            self._refuse(_HEAD_TOO_LARGE)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.cycle is None or self.cycle.scope is not self.scope:  # else it is a trailer
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._framing_bytes -= _FRAMING_PER_BYTE * len(body)
+        super().on_body(body)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(_NOT_HTTP)
@@ -85,10 +106,19 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
+def _without_upgrade(head: bytes) -> bytes:
+    """Ignore an offer to speak another protocol; the parser would stop before the body for it."""
+    if b"pgrade:" not in head and b"PGRADE:" not in head:
+        return head
+    lines, separator, body = head.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(b"", lines) + separator + body
+
+
 _NOT_HTTP: Final = InvalidInput(
     "this is not a valid HTTP/1.1 request: check the request line, the header lines and the chunk "
     "sizes"
 )
 _HEAD_TOO_LARGE: Final = HeadTooLarge(
-    f"request line and headers together are larger than the limit of {_LARGEST_HEAD_BYTES} bytes"
+    f"what comes around the body (request line, headers, chunk sizes, trailers) is larger than the "
+    f"limit of {_LARGEST_HEAD_BYTES} bytes"
 )

@@ -10,6 +10,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from snoozeml import __version__
+from snoozeml.errors import InvalidInput
 from snoozeml.serving.control import Changed, Control
 from snoozeml.serving.inference import Serving
 from snoozeml.telemetry.metrics import CONTENT_TYPE, Exposition
@@ -55,7 +56,7 @@ class ColdRoutes:
                 Route("/v1/models/refresh", self._refresh, methods=["POST"]),
                 Route("/v1/models/{model_id}", self._model),
                 Route("/v1/models/{model_id}/infer", infer, methods=["POST"]),
-                self._change("load", control.load),
+                Route("/v1/models/{model_id}/load", self._load, methods=["POST"]),
                 self._change("unload", control.unload),
                 self._change("pin", control.pin),
                 self._change("unpin", control.unpin),
@@ -89,6 +90,12 @@ class ColdRoutes:
 
     async def _model(self, request: Request) -> Response:
         return _json(self._control.model(_model_id(request)))
+
+    async def _load(self, request: Request) -> Response:
+        wait = request.query_params.get("wait", "true")
+        if wait not in ("true", "false"):
+            raise InvalidInput(f"wait must be true or false, not {wait!r:.60}")
+        return _json(await self._control.load(_model_id(request), wait=wait == "true"))
 
     async def _refresh(self, request: Request) -> Response:
         return _json({"models": await self._control.refresh()})

@@ -1,0 +1,296 @@
+"""The workers of one model: started, watched, asked to leave, reaped.
+
+What takes time happens here, in tasks of its own; what comes of it is told to the actor as events.
+"""
+
+import asyncio
+import logging
+import signal
+import time
+from typing import NamedTuple, Protocol
+
+from snoozeml.config.schema import ModelConfig
+from snoozeml.core.plan import Plan, WorkerSpec
+from snoozeml.errors import Internal, ModelFailed, OutOfMemory, SnoozeError, WorkerCrashed
+from snoozeml.lifecycle import events
+from snoozeml.lifecycle.cpu import engine_threads
+from snoozeml.lifecycle.memory import OomWatch, proportional_bytes
+from snoozeml.lifecycle.plans import PlanStore
+from snoozeml.lifecycle.process import Launcher, describe_exit
+from snoozeml.lifecycle.residency import Wanted
+from snoozeml.lifecycle.steward import NotWantedAnyMore, Steward
+from snoozeml.lifecycle.worker import DiedLoading, Worker
+from snoozeml.telemetry.metrics import Totals
+from snoozeml.wire.frames import Frame
+
+_log = logging.getLogger("snoozeml.model")
+
+
+class Surroundings(NamedTuple):
+    """What every model shares.
+
+    Attributes:
+        tasks: where effects that take time run; no actor outlives it.
+        cores: how many all engines together may keep busy.
+    """
+
+    plans: PlanStore
+    launcher: Launcher
+    steward: Steward
+    tasks: asyncio.TaskGroup
+    totals: Totals
+    oom: OomWatch
+    cores: int
+
+
+class Owner(Protocol):
+    """Whose workers they are."""
+
+    def tell(self, event: events.Event) -> None:
+        """Take news of a worker."""
+
+    def receive(self, number: int, frames: list[Frame]) -> None:
+        """Take what a worker sent."""
+
+    def wait_for_room(self, why: SnoozeError | None) -> None:
+        """A worker has to wait for room, for this reason; None: it has to wait no more."""
+
+    def needs_worker(self) -> bool:
+        """Whether anybody still waits for a worker that waits for room."""
+
+    def has_answered(self, number: int) -> bool:
+        """Whether a worker has answered a request."""
+
+
+class _Member:
+    """One worker, from the wish for it to its end; applies for its room in memory."""
+
+    def __init__(self, crew: "Crew", owner: Owner) -> None:
+        self._crew = crew
+        self.wait_for_room = owner.wait_for_room
+        self._is_needed = owner.needs_worker
+        self.starting: asyncio.Task[None] | None = None
+        self.worker: Worker | None = None
+        self.expected_bytes: int | None = None
+        self.asked_to_leave = False
+        self.ended_because: SnoozeError | None = None
+
+    def wanted(self) -> Wanted | None:
+        return self._crew.wish(self) if self._is_needed() else None
+
+    def claim(self, expected_bytes: int) -> None:
+        self.expected_bytes = expected_bytes
+
+    def memory_bytes(self) -> int:
+        """As the kernel counts; 0 while there is no process to count."""
+        return (proportional_bytes(self.worker.pid) or 0) if self.worker is not None else 0
+
+
+class Crew:
+    """See the module.
+
+    Attributes:
+        plan: what the workers run; None until the model has been prepared.
+        loads: how often the model has been woken.
+        cold_start_s: what the last time took, waiting for room left out.
+        freed_bytes: what workers had taken that have been asked to leave.
+    """
+
+    def __init__(self, config: ModelConfig, around: Surroundings, owner: Owner) -> None:
+        self.config = config
+        self.plan: Plan | None = around.plans.known(config.path, config.format)
+        self.loads = 0
+        self.cold_start_s: float | None = None
+        self.freed_bytes = 0
+        self._around = around
+        self._owner = owner
+        self._members: dict[int, _Member] = {}
+
+    @property
+    def size(self) -> int:
+        """Workers that are ready."""
+        return sum(member.worker is not None for member in self._members.values())
+
+    @property
+    def device(self) -> str | None:
+        """Where the model runs; None while nothing is loaded."""
+        workers = (member.worker for member in self._members.values())
+        return next((worker.ready.device for worker in workers if worker is not None), None)
+
+    def worker(self, number: int) -> Worker:
+        worker = self._members[number].worker
+        assert worker is not None
+        return worker
+
+    def memory_bytes(self) -> int:
+        """What all workers take, as the kernel counts it."""
+        return sum(member.memory_bytes() for member in self._members.values())
+
+    def claimed_bytes(self) -> int | None:
+        """What all workers take or will take: mapped weights count before they have been read.
+
+        None while no worker has been given room.
+        """
+        claims = [
+            max(member.memory_bytes(), member.expected_bytes)
+            for member in self._members.values()
+            if member.expected_bytes is not None
+        ]
+        return sum(claims) if claims else None
+
+    def wish(self, member: _Member) -> Wanted:
+        """What another worker would take."""
+        others = (other for other in self._members.values() if other is not member)
+        return Wanted(
+            model_id=self.config.id,
+            expected_bytes=self._around.plans.expected_bytes(self.config.path, self.config.format),
+            is_new=all(other.expected_bytes is None for other in others),
+        )
+
+    def start(self, number: int) -> None:
+        member = self._members[number] = _Member(self, self._owner)
+        member.starting = self._around.tasks.create_task(self._start(number, member))
+
+    def stop(self, number: int) -> None:
+        """Ask a worker to leave; one that is still starting is not needed any more."""
+        member = self._members[number]
+        member.asked_to_leave = True
+        if member.worker is None:
+            assert member.starting is not None
+            member.starting.cancel()  # it tells of its end when it has cleaned up
+            return
+        memory_bytes = member.memory_bytes()
+        self.freed_bytes += memory_bytes
+        self._around.plans.remember_bytes(self.config.path, self.config.format, memory_bytes)
+        self._around.tasks.create_task(member.worker.stop())
+
+    def kill(self, number: int, because: SnoozeError | None = None) -> None:
+        """End a worker at once.
+
+        Args:
+            because: what is wrong with it; None: nothing, it is just not wanted any more.
+        """
+        member = self._members.get(number)
+        if member is None:
+            return
+        member.ended_because = because
+        member.asked_to_leave = because is None
+        if member.worker is not None:
+            member.worker.kill()
+        elif member.starting is not None:
+            member.starting.cancel()
+
+    async def _start(self, number: int, member: _Member) -> None:
+        try:
+            member.worker = await self._load(number, member)
+        except (asyncio.CancelledError, NotWantedAnyMore):
+            self._remove(number, events.WorkerExited(number))
+        except DiedLoading as death:
+            self._remove(number, self._died_loading(number, death))
+        except Exception as error:
+            self._remove(number, events.LoadFailed(number, self._load_error(error)))
+        else:
+            self._around.tasks.create_task(self._watch(number, member, member.worker))
+            self._owner.tell(events.WorkerReady(number))
+
+    async def _load(self, number: int, member: _Member) -> Worker:
+        async with self._around.steward.place(member):
+            started_at = time.monotonic()
+            async with asyncio.timeout(self.config.load_timeout_secs):
+                worker = await self._launch(number)
+        if self.size == 0:  # another replica is not another load
+            self.loads += 1
+            self.cold_start_s = time.monotonic() - started_at
+        return worker
+
+    async def _launch(self, number: int) -> Worker:
+        config, plans = self.config, self._around.plans
+        plan = await plans.ensure(config.path, config.format)
+        try:
+            return await self._launch_with(plan, number)
+        except ModelFailed:
+            if plans.known(config.path, config.format) == plan:
+                raise
+        # Somebody has emptied the cache between the look at the plan and its loading.
+        return await self._launch_with(await plans.ensure(config.path, config.format), number)
+
+    async def _launch_with(self, plan: Plan, number: int) -> Worker:
+        config, around = self.config, self._around
+        self.plan = plan
+        # Replicas share the cores that one would have for itself.
+        cores = max(1, around.cores // (self.size + 1))
+        spec = WorkerSpec(
+            model_id=config.id,
+            plan=plan,
+            device=config.device,
+            max_batch_size=config.max_batch_size,
+            max_batch_delay_s=config.max_batch_delay_ms / 1000,
+            batching=config.batching,
+            threads=engine_threads(config.threads, plan, cores),
+            may_pack=plan.weights_bytes <= around.steward.left_bytes(),
+        )
+        return await Worker.start(
+            around.launcher, spec, lambda frames: self._owner.receive(number, frames)
+        )
+
+    def _died_loading(self, number: int, death: DiedLoading) -> events.Event:
+        """A process that dies may have been unlucky, where a model that is refused is broken."""
+        if death.status == -signal.SIGKILL and self._around.oom.killed():
+            error = OutOfMemory(
+                f"out of memory: the kernel ended the worker of model {self.config.id} while it "
+                "loaded"
+            )
+            return events.LoadFailed(number, error)
+        return events.WorkerExited(number, death)
+
+    def _load_error(self, error: Exception) -> SnoozeError:
+        if isinstance(error, SnoozeError):
+            return error
+        if isinstance(error, TimeoutError):
+            limit_s = self.config.load_timeout_secs
+            return ModelFailed(
+                f"model {self.config.id} was not ready within {limit_s:g} s (load_timeout_secs)"
+            )
+        _log.exception("loading failed", extra={"fields": {"model": self.config.id}})
+        return Internal(f"loading model {self.config.id} failed; the server's log says why")
+
+    async def _watch(self, number: int, member: _Member, worker: Worker) -> None:
+        status = await worker.exited
+        if member.asked_to_leave:
+            self._remove(number, events.WorkerExited(number))
+            return
+        exited = self._unexpected(number, member, status)
+        self._log_death(worker, exited.error)
+        self._remove(number, exited)
+
+    def _unexpected(self, number: int, member: _Member, status: int | None) -> events.WorkerExited:
+        """Why a worker has died that nobody had asked to leave, and whose fault that may be."""
+        answered = self._owner.has_answered(number)
+        name, how = self.config.id, describe_exit(status)
+        if member.ended_because is not None:
+            return events.WorkerExited(number, member.ended_because, healthy=answered, blamed=True)
+        if status == -signal.SIGKILL:
+            if self._around.oom.killed():
+                error = OutOfMemory(
+                    f"out of memory: the worker of model {name} {how} by the kernel"
+                )
+                return events.WorkerExited(number, error, healthy=answered, blamed=True)
+            # Nobody but the kernel or a person sends this signal: the model is innocent.
+            crash = WorkerCrashed(f"the worker of model {name} {how} from outside")
+            return events.WorkerExited(number, crash, healthy=True, blamed=False)
+        crash = WorkerCrashed(f"the worker of model {name} {how}")
+        return events.WorkerExited(number, crash, healthy=answered, blamed=True)
+
+    def _log_death(self, worker: Worker, error: SnoozeError | None) -> None:
+        fields: dict[str, object] = {"model": self.config.id, "pid": worker.pid}
+        if error is not None:
+            fields["why"] = error.message
+        if worker.last_output:
+            fields["last_output"] = list(worker.last_output)
+        _log.error("worker died", extra={"fields": fields})
+
+    def _remove(self, number: int, news: events.Event) -> None:
+        """Forget a worker that is gone; only now does its memory count as free."""
+        del self._members[number]
+        self._owner.tell(news)
+        self._around.steward.look_again()

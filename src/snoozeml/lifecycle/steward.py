@@ -1,0 +1,188 @@
+"""Gives out room in memory: the thin half of capacity.
+
+Whoever wants to start a worker asks for a place and waits its turn. `residency.make_room` decides;
+the steward measures, asks victims to leave, and looks again when something has changed.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Protocol
+
+from snoozeml.errors import OutOfMemory, Overloaded, SnoozeError
+from snoozeml.lifecycle.memory import available_bytes
+from snoozeml.lifecycle.residency import (
+    Admit,
+    Budget,
+    Evict,
+    Resident,
+    TooLarge,
+    Wait,
+    Wanted,
+    make_room,
+)
+
+_log = logging.getLogger("snoozeml.steward")
+
+
+class Tenant(Protocol):
+    """A model, as the steward sees it."""
+
+    def resident(self) -> Resident | None:
+        """What it takes now; None while it takes nothing."""
+
+    def evict(self, reason: str) -> None:
+        """Leave if you may."""
+
+
+class Applicant(Protocol):
+    """Who wants to start a worker."""
+
+    def wanted(self) -> Wanted | None:
+        """What is to be started; None once nobody needs it any more."""
+
+    def wait_for_room(self, why: SnoozeError | None) -> None:
+        """There is no room at present, for this reason; None: there is."""
+
+    def claim(self, expected_bytes: int) -> None:
+        """There is room: from now on this much counts as taken."""
+
+
+class NotWantedAnyMore(Exception):
+    """Whoever a load was for has left before there was room."""
+
+
+class Steward:
+    """The one who knows what all models take.
+
+    Args:
+        tenants: all models.
+        models, memory_bytes: the limits.
+        loads_at_once: how many models may be loading at the same time.
+    """
+
+    def __init__(
+        self,
+        tenants: Callable[[], Iterable[Tenant]],
+        *,
+        models: int,
+        memory_bytes: int,
+        loads_at_once: int,
+    ) -> None:
+        self._tenants = tenants
+        self._models = models
+        self._memory_bytes = memory_bytes
+        self._turn = asyncio.Lock()
+        self._loads = asyncio.Semaphore(loads_at_once)
+        self._changed = asyncio.Event()
+
+    def look_again(self) -> None:
+        """Something has changed that may make room: a worker is gone, a model has become idle."""
+        self._changed.set()
+
+    @asynccontextmanager
+    async def place(self, applicant: Applicant) -> AsyncIterator[None]:
+        """Wait for room, then hold one of the few places for loading during the block.
+
+        First come, first served: small models do not overtake a large one for ever. A replica of a
+        model that is served already takes only what is free: it does not wait, and nobody has to
+        leave for it.
+
+        Raises:
+            OutOfMemory: it is larger than all the memory that models may take.
+            Overloaded: it is a replica, and there is no room.
+            NotWantedAnyMore: the applicant said so.
+        """
+        try:
+            async with self._turn:
+                await self._until_admitted(applicant)
+        finally:
+            applicant.wait_for_room(None)
+        async with self._loads:
+            yield
+
+    async def _until_admitted(self, applicant: Applicant) -> None:
+        while (wanted := applicant.wanted()) is not None:
+            self._changed.clear()
+            match make_room(wanted, self._residents(), self._budget(), time.monotonic()):
+                case Admit():
+                    applicant.claim(wanted.expected_bytes)
+                    return
+                case TooLarge(limit_bytes):
+                    raise OutOfMemory(
+                        f"out of memory: model {wanted.model_id} needs about "
+                        f"{_mib(wanted.expected_bytes)}, more than the {_mib(limit_bytes)} that "
+                        "all models together may take (max_memory)"
+                    )
+                case _ if not wanted.is_new:
+                    raise Overloaded(
+                        f"there is no room for another replica of model {wanted.model_id}"
+                    )
+                case Evict(model_ids):
+                    applicant.wait_for_room(self._refusal(wanted, Wait(None, for_memory=False)))
+                    self._evict(model_ids)
+                    await self._change(None)
+                case Wait() as wait:
+                    applicant.wait_for_room(self._refusal(wanted, wait))
+                    await self._change(wait.until)
+        raise NotWantedAnyMore
+
+    async def _change(self, until: float | None) -> None:
+        timeout_s = None if until is None else max(0.0, until - time.monotonic())
+        with suppress(TimeoutError):  # then somebody has served long enough by now
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+
+    def _evict(self, model_ids: tuple[str, ...]) -> None:
+        for tenant in self._tenants():
+            resident = tenant.resident()
+            if resident is not None and resident.model_id in model_ids:
+                tenant.evict("capacity")
+
+    def left_bytes(self) -> int:
+        """What is left of the memory that all models may take."""
+        return self._memory_bytes - sum(resident.memory_bytes for resident in self._residents())
+
+    def evict_one(self, but: str) -> None:
+        """Memory has run out for a model: ask the longest unused neighbour to leave, if any may."""
+        now = time.monotonic()
+        candidates = [
+            (resident.used_at, tenant)
+            for tenant in self._tenants()
+            if (resident := tenant.resident()) is not None
+            and resident.model_id != but
+            and resident.may_leave_at is not None
+            and resident.may_leave_at <= now
+        ]
+        if candidates:
+            min(candidates, key=lambda candidate: candidate[0])[1].evict("oom")
+
+    def _residents(self) -> list[Resident]:
+        return [r for tenant in self._tenants() if (r := tenant.resident()) is not None]
+
+    def _budget(self) -> Budget:
+        return Budget(
+            models=self._models, memory_bytes=self._memory_bytes, free_bytes=available_bytes()
+        )
+
+    def _refusal(self, wanted: Wanted, wait: Wait) -> SnoozeError:
+        now = time.monotonic()
+        retry_after_s = None if wait.until is None else max(0.0, wait.until - now)
+        if wait.for_memory:
+            return OutOfMemory(
+                f"out of memory: model {wanted.model_id} needs about "
+                f"{_mib(wanted.expected_bytes)} of the {_mib(self._memory_bytes)} that all models "
+                "together may take (max_memory), and none that is loaded may leave at present",
+                retry_after_s=retry_after_s,
+            )
+        return Overloaded(
+            f"model {wanted.model_id} waits for a place: {self._models} models are loaded "
+            "(max_loaded_models), and none may leave at present",
+            retry_after_s=retry_after_s,
+        )
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:.0f} MiB"
