@@ -10,6 +10,7 @@ import subprocess
 import sys
 from asyncio.subprocess import Process
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -197,18 +198,26 @@ def test_daemons_that_prepare_at_once_all_succeed(cache_dir: Path, model: Path) 
     assert store(cache_dir).known(model, "onnx") == prepared[0]
 
 
-@pytest.fixture(params=[50_000, 4000, 10])
-def nearly_full_disk(model: Path, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Once the model is there, no file can grow beyond some bytes: room for what is small."""
+@contextmanager
+def nearly_full_disk(room_bytes: int) -> Iterator[None]:
+    """No file can grow beyond some bytes, for this process and those it starts.
+
+    Only for as long as it must be: pytest's own output may be going to a file.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (request.param, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.usefixtures("nearly_full_disk")
-def test_on_a_full_disk_the_model_is_loaded_plainly(cache_dir: Path, model: Path) -> None:
-    plan = ensure(cache_dir, model)
+@pytest.mark.parametrize("room_bytes", [50_000, 4000, 10])
+def test_on_a_full_disk_the_model_is_loaded_plainly(
+    cache_dir: Path, model: Path, room_bytes: int
+) -> None:
+    with nearly_full_disk(room_bytes):
+        plan = ensure(cache_dir, model)
     assert not plan.prepared
     assert plan.unprepared_because
     assert plan.graph == str(model)

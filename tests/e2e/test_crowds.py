@@ -29,7 +29,8 @@ def test_a_crowd_at_a_sleeping_model_loads_it_once_and_everyone_gets_his_own_ans
     outcomes = asyncio.run(ask_once(daemon, range(1, CROWD + 1)))
     assert outcomes == Outcomes(answered=CROWD)
     model = daemon.model("rnn")
-    assert (model["loads"], model["replicas"], model["queue_depth"]) == (1, 1, 0)
+    assert (model["loads"], model["queue_depth"]) == (1, 0)
+    assert 1 <= model["replicas"] <= 4, "a crowd may bring help, but wakes the model once"
     metrics = daemon.metrics()
     assert metrics['snoozeml_requests_total{status="success"}'] == CROWD
     assert metrics["snoozeml_batches_dispatched_total"] < CROWD / 2, "hardly anything was merged"
