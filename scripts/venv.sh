@@ -1,5 +1,6 @@
 #!/bin/sh
 # Makes the virtual environment that the Makefile works in: scripts/venv.sh FOLDER PYTHON
+# Outside that folder it changes one thing, and only as root: python3-venv is installed if need be.
 set -eu
 
 venv=$1
@@ -18,6 +19,7 @@ command -v "$python" >/dev/null || complain "$python not found; name another one
 if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
     [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null ||
         complain "$python cannot make virtual environments; on Debian: sudo apt install python3-venv"
+    echo "venv: installing python3-venv, without which $python makes no virtual environment" >&2
     apt-get update
     DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends python3-venv
 fi

@@ -4,9 +4,11 @@ The standard library's client, because these commands must answer at once: anoth
 double their start-up time, and they make one request each.
 """
 
+import difflib
 import http.client
 import json
 import socket
+import ssl
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -20,11 +22,16 @@ class EndpointError(click.ClickException):
     """The daemon could not be asked, or it refused; the message is one complete sentence."""
 
 
+class _UnknownModel(EndpointError):
+    """The daemon has no model of this name."""
+
+
 class Endpoint:
     """One daemon by its URL.
 
     Args:
-        url: `http://host:port` or `https://host:port`, optionally with a path in front of the API.
+        url: `http://host:port` or `https://host:port`, optionally with a path in front of the API;
+            without a scheme, http is meant.
         api_key: sent as a bearer token; None sends no credentials.
         timeout_s: the longest silence to sit through while connecting or waiting for the answer.
 
@@ -33,10 +40,16 @@ class Endpoint:
     """
 
     def __init__(self, url: str, api_key: str | None, timeout_s: float) -> None:
+        if "://" not in url:
+            url = f"http://{url}"
         parts = urlsplit(url)
         extras = parts.username or parts.query or parts.fragment
         if parts.scheme not in _TRANSPORTS or not parts.hostname or extras:
             raise ValueError(f"{url!r} is no endpoint; one looks like http://127.0.0.1:8080")
+        in_front, inside, _ = f"{parts.path}/".partition("/v1/")
+        if inside:
+            endpoint = f"{parts.scheme}://{parts.netloc}{in_front}"
+            raise ValueError(f"{url!r} leads into the API, not to it; the endpoint is {endpoint}")
         self.url: Final = url.rstrip("/")
         self._host: Final = parts.hostname
         self._prefix: Final = quote(parts.path.rstrip("/"), safe="/%")
@@ -54,16 +67,31 @@ class Endpoint:
         return self._expect(list, self._ask("GET", "v1", "models"))
 
     def model(self, model_id: str) -> dict[str, Any]:
-        return self._expect(dict, self._ask("GET", "v1", "models", model_id))
+        return self._ask_about(model_id, "GET")
 
     def act(self, model_id: str, action: str) -> dict[str, Any]:
         """Load, unload, pin or unpin a model; returns what the daemon says became of it."""
-        return self._expect(dict, self._ask("POST", "v1", "models", model_id, action))
+        return self._ask_about(model_id, "POST", action)
 
     def refresh(self) -> list[dict[str, Any]]:
         """Have the models folder scanned again; returns the models there are now."""
         answer = self._expect(dict, self._ask("POST", "v1", "models", "refresh"))
         return self._expect(list, answer.get("models"))
+
+    def _ask_about(self, model_id: str, method: str, *action: str) -> dict[str, Any]:
+        try:
+            return self._expect(dict, self._ask(method, "v1", "models", model_id, *action))
+        except _UnknownModel as error:
+            raise EndpointError(f"{error.message}; {self._instead_of(model_id)}") from None
+
+    def _instead_of(self, model_id: str) -> str:
+        """Where to find the right name of a model."""
+        try:
+            known = [str(model["id"]) for model in self.models()]
+        except (EndpointError, LookupError, TypeError):
+            known = []  # what went wrong is told already; this would only have made it easier
+        near = difflib.get_close_matches(model_id, known)
+        return f"did you mean {' or '.join(near)}?" if near else "`snooze status` lists the models"
 
     def _ask(self, method: str, *segments: str) -> Any:
         path = "".join(f"/{_quoted(segment)}" for segment in segments)
@@ -80,7 +108,7 @@ class Endpoint:
         except ValueError:
             raise self._stranger(f"{response.status} {response.reason}, not in JSON") from None
         if response.status != http.client.OK:
-            raise EndpointError(self._why_refused(response, answer))
+            raise self._refusal(response, answer)
         return answer
 
     def _expect(self, shape: type[_Shape], answer: Any) -> _Shape:
@@ -99,17 +127,26 @@ class Endpoint:
                 return f"cannot reach {self.url}: no address is known for {self._host!r}"
             case TimeoutError():
                 return f"no answer from {self.url} within {self._timeout_s:g} s (--timeout)"
+            case ssl.SSLCertVerificationError():
+                return f"cannot trust {self.url}: {error.verify_message}"
+            case ssl.SSLError():
+                reason = str(error.reason).replace("_", " ").lower()
+                plain = self.url.replace("https", "http", 1)
+                return f"no TLS with {self.url} ({reason}); a daemon without TLS is at {plain}"
             case http.client.HTTPException() | ConnectionError():
                 return f"{self.url} broke off without an HTTP answer. Is this a SnoozeML daemon?"
             case _:
                 return f"cannot reach {self.url}: {getattr(error, 'strerror', None) or error}"
 
-    def _why_refused(self, response: http.client.HTTPResponse, answer: Any) -> str:
+    def _refusal(self, response: http.client.HTTPResponse, answer: Any) -> EndpointError:
         if not isinstance(answer, dict) or "error" not in answer:
-            raise self._stranger(f"{response.status} {response.reason} without a reason")
-        why = f"{answer['error']} ({answer.get('code', response.status)})"
+            return self._stranger(f"{response.status} {response.reason} without a reason")
+        code = answer.get("code", response.status)
+        why = f"{answer['error']} ({code})"
+        if code == "model_not_found":
+            return _UnknownModel(why)
         retry_after = response.headers.get("Retry-After")
-        return f"{why}; try again in {retry_after} s" if retry_after else why
+        return EndpointError(f"{why}; try again in {retry_after} s" if retry_after else why)
 
 
 def _quoted(segment: str) -> str:

@@ -3,6 +3,7 @@
 `python -m snoozeml.cli.reference` prints it.
 """
 
+import inspect
 import sys
 from collections.abc import Iterator
 from typing import Final
@@ -30,7 +31,8 @@ def render() -> str:
 def _section(command: click.Command, parent: click.Context) -> str:
     context = click.Context(command, info_name=command.name, parent=parent)
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-    lines = [f"## {context.command_path}", "", f"    {usage}", "", str(command.help), ""]
+    text = inspect.cleandoc(str(command.help))
+    lines = [f"## {context.command_path}", "", f"    {usage}", "", text, ""]
     return "\n".join([*lines, "| Option | Meaning |", "|---|---|", *_rows(command, context), ""])
 
 

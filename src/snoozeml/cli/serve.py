@@ -79,13 +79,15 @@ def serve(ready_fd: int | None, **flags: Any) -> None:
     """
     try:
         from snoozeml import daemon
-        from snoozeml.config.loading import ConfigError, Overrides
+        from snoozeml.config.loading import ConfigError, FlagError, Overrides
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("snoozeml"):
             raise  # our own mistake, and no library's absence
         raise click.ClickException(f"{_SERVER_EXTRA} ({error.name} is missing)") from error
     try:
         code = daemon.run(Overrides(**flags), ready_fd)
+    except FlagError as error:
+        raise click.UsageError(str(error), click.get_current_context()) from error
     except ConfigError as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import ssl
 import subprocess
 import sys
 from typing import Any
@@ -26,33 +27,6 @@ ASLEEP = {**IRIS, "id": "日本語 модель", "state": "idle", "pinned": Fal
 SNOOZE = [sys.executable, "-c", "from snoozeml.cli import main; main()"]
 
 
-def test_status_is_one_line_per_model(daemon: FakeDaemon) -> None:
-    daemon.will_answer("GET /v1/models", [IRIS, ASLEEP])
-    result = snooze("status", "--endpoint", daemon.url)
-    heading, _rule, iris, asleep = [line for line in result.stdout.splitlines() if line.strip()]
-    assert result.exit_code == 0
-    assert heading.split() == [
-        "model",
-        "state",
-        "pinned",
-        "device",
-        "memory",
-        "queue",
-        "idle",
-        "for",
-    ]
-    assert iris.split() == ["iris", "ready", "yes", "cpu", "87.3", "MB", "3", "12", "min"]
-    assert asleep.split() == ["日本語", "модель", "idle", "no", "cpu", "-", "0", "-"]
-
-
-def test_status_shows_a_last_error_whole_even_when_it_is_piped(daemon: FakeDaemon) -> None:
-    long = "the graph has no inputs; " * 20
-    daemon.will_answer("GET /v1/models", [IRIS, {**ASLEEP, "last_error": long + "\x1b[31m"}])
-    shown = snooze("status", "--endpoint", daemon.url).stdout
-    assert "last error" in shown
-    assert long + "\ufffd[31m" in shown
-
-
 def test_status_without_models_says_what_to_do(daemon: FakeDaemon) -> None:
     daemon.will_answer("GET /v1/models", [])
     assert "snooze refresh" in snooze("status", "--endpoint", daemon.url).stdout
@@ -66,7 +40,7 @@ def test_status_of_one_model_tells_everything(daemon: FakeDaemon, named: list[st
     told = {name: value.strip() for name, value in lines.items()}
     assert told["inputs"] == "X  FP32 [-1, 4]"
     assert told["path"] == "/models/iris.onnx"
-    assert told["sleeps after"] == "5 min"
+    assert told["replicas"] == "1"
     assert told["cold start"] == "31.4 ms"
 
 
@@ -150,8 +124,6 @@ def test_without_a_key_no_credentials_are_sent(daemon: FakeDaemon) -> None:
 @pytest.mark.parametrize(
     ("answer", "status", "headers", "said"),
     [
-        ({"error": "Model not found: iris", "code": "model_not_found"}, 404, {},
-         "Model not found: iris (model_not_found)"),
         ({"error": "the queue is full", "code": "overloaded"}, 503, {"Retry-After": "4"},
          "the queue is full (overloaded); try again in 4 s"),
         (b"<h1>It works!</h1>", 200, {}, "200 OK, not in JSON. Is this a SnoozeML daemon?"),
@@ -207,16 +179,73 @@ def test_a_daemon_that_does_not_answer() -> None:
 
 
 def test_tls_against_a_daemon_without_it(daemon: FakeDaemon) -> None:
-    result = snooze("status", "--endpoint", daemon.url.replace("http:", "https:"))
+    url = daemon.url.replace("http:", "https:")
+    result = snooze("status", "--endpoint", url)
     assert result.exit_code == 1
-    assert "SSL" in result.stderr
+    assert result.stderr.startswith(f"Error: no TLS with {url} (")
+    assert result.stderr.endswith(f"); a daemon without TLS is at {daemon.url}\n")
+
+
+def test_a_certificate_that_is_not_trusted(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] ...")
+    error.verify_message = "self-signed certificate"
+
+    def refuse(*_args: object, **_kwargs: object) -> None:
+        raise error
+
+    monkeypatch.setattr(ssl.SSLContext, "wrap_socket", refuse)
+    url = daemon.url.replace("http:", "https:")
+    result = snooze("status", "--endpoint", url)
+    assert result.exit_code == 1
+    assert result.stderr == f"Error: cannot trust {url}: self-signed certificate\n"
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "hint"),
+    [("irys", "did you mean iris?"), ("qqq", "`snooze status` lists the models")],
+)
+def test_for_an_unknown_model_the_nearest_one_is_named(
+    daemon: FakeDaemon, asked_for: str, hint: str
+) -> None:
+    unknown = {"error": f"Model not found: {asked_for}", "code": "model_not_found"}
+    daemon.will_answer(f"POST /v1/models/{asked_for}/load", unknown, 404)
+    daemon.will_answer("GET /v1/models", [IRIS, ASLEEP])
+    result = snooze("load", asked_for, "--endpoint", daemon.url)
+    assert result.exit_code == 1
+    assert result.stderr == f"Error: Model not found: {asked_for} (model_not_found); {hint}\n"
+
+
+@pytest.mark.parametrize("answer", [(503, {"error": "no", "code": "x"}), (200, ["iris"])])
+def test_an_unknown_model_is_told_even_if_nothing_else_can_be_known(
+    daemon: FakeDaemon, answer: tuple[int, Any]
+) -> None:
+    unknown = {"error": "Model not found: irys", "code": "model_not_found"}
+    daemon.will_answer("GET /v1/models/irys", unknown, 404)
+    daemon.will_answer("GET /v1/models", answer[1], answer[0])
+    result = snooze("status", "irys", "--endpoint", daemon.url)
+    assert result.exit_code == 1
+    assert "Model not found: irys (model_not_found); `snooze status` lists" in result.stderr
+
+
+def test_an_endpoint_without_a_scheme_is_http(daemon: FakeDaemon) -> None:
+    daemon.will_answer("GET /v1/models", [])
+    assert snooze("status", "--endpoint", f"127.0.0.1:{daemon.server_port}").exit_code == 0
+
+
+@pytest.mark.parametrize("inside", ["/v1", "/v1/", "/v1/models", "/v1/models/iris/infer"])
+def test_an_endpoint_inside_the_api_is_told_the_right_one(inside: str) -> None:
+    result = snooze("status", "--endpoint", f"http://v1:80/proxy{inside}")
+    assert result.exit_code == 2
+    assert "not to it; the endpoint is http://v1:80/proxy\n" in result.stderr
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["status", "--endpoint", "localhost:8080"],
         ["status", "--endpoint", "ftp://localhost"],
+        ["status", "--endpoint", "localhost:port"],
         ["status", "--endpoint", "http://"],
         ["status", "--endpoint", "http://h:99999"],
         ["status", "--endpoint", "http://h:port"],

@@ -82,10 +82,19 @@ def test_a_daemon_that_cannot_start_says_why_in_one_line(
     assert result.stderr.count("\n") == 1
 
 
-def test_a_limit_is_the_configurations_to_check() -> None:
-    result = snooze("serve", "--port", "99999")
-    assert result.exit_code == 1
-    assert "--port: 99999" in result.stderr
+@pytest.mark.parametrize(
+    ("flag", "value", "wanted"),
+    [
+        ("--port", "99999", "a whole number from 0 to 65535"),
+        ("--log-level", "loud", "one of debug, error, info, warning"),
+        ("--max-batch-size", "0", "a whole number from 1 to 65535"),
+    ],
+)
+def test_a_value_that_a_flag_cannot_have_is_wrong_usage(flag: str, value: str, wanted: str) -> None:
+    result = snooze("serve", flag, value)
+    assert result.exit_code == 2
+    assert f"Error: {flag}: " in result.stderr
+    assert result.stderr.endswith(f" was given; expected {wanted}\n")
 
 
 @pytest.mark.parametrize("arguments", [["--port", "http"], ["--ready-fd", "987"], ["--bind", "x"]])
