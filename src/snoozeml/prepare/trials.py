@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from snoozeml.core.tensors import Datatype, Signature, TensorSpec
+from snoozeml.core.tensors import Signature, TensorSpec
 from snoozeml.prepare.batching import Axes, OutputRows
 from snoozeml.prepare.session import Session
+from snoozeml.wire.tensors import DTYPES
 
 Array = npt.NDArray[Any]
 Feed = dict[str, Array]
@@ -29,21 +30,7 @@ _LARGEST_ELEMENTS: Final = 1 << 22
 _FATAL_ONLY: Final = 4
 _BUDGET_S: Final = 5.0  # for all trials of one model
 _TIMED_RUNS: Final = 4  # the first one pays for what is made on first use
-_DTYPES: Final[dict[Datatype, np.dtype[Any]]] = {
-    "BOOL": np.dtype(np.bool_),
-    "UINT8": np.dtype(np.uint8),
-    "UINT16": np.dtype(np.uint16),
-    "UINT32": np.dtype(np.uint32),
-    "UINT64": np.dtype(np.uint64),
-    "INT8": np.dtype(np.int8),
-    "INT16": np.dtype(np.int16),
-    "INT32": np.dtype(np.int32),
-    "INT64": np.dtype(np.int64),
-    "FP16": np.dtype(np.float16),
-    "FP32": np.dtype(np.float32),
-    "FP64": np.dtype(np.float64),
-    "BYTES": np.dtype(np.str_),
-}
+_DTYPES: Final = {**DTYPES, "BYTES": np.dtype(np.str_)}  # made-up text has a length
 
 
 @contextmanager

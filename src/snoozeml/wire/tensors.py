@@ -1,6 +1,6 @@
 """Tensors as numpy arrays, and what a decoded request is made of.
 
-Only a worker imports this: the daemon's side of the wire stays free of numpy.
+Workers and prepare import this; the daemon's side of the wire stays free of numpy.
 """
 
 from typing import Any, Final
