@@ -1,7 +1,6 @@
 """uvicorn's HTTP/1.1 protocol, with what a client that leaves or stammers means here."""
 
 import asyncio
-import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ STATE_KEY = "connection"
 # What a request line and its headers may take together; more than any honest client sends.
 _LARGEST_HEAD_BYTES: Final = 64 * 1024
 _FRAMING_PER_BYTE: Final = 8
-_UPGRADE: Final = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
+_BODY_FOLLOWS: Final = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class Connection(HttpToolsProtocol):
@@ -38,6 +37,7 @@ class Connection(HttpToolsProtocol):
         self.on_closed = on_closed
         self._head_bytes = 0
         self._framing_bytes = 0
+        self._refusal: SnoozeError = _NOT_HTTP
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.answers = HoldingTransport(transport)
@@ -62,7 +62,7 @@ class Connection(HttpToolsProtocol):
 
     def _feed_head(self, piece: bytes) -> None:
         cycle = self.cycle
-        super().data_received(_without_upgrade(piece))
+        super().data_received(piece)
         if self.cycle is not cycle:
             self._head_bytes = self._framing_bytes = 0
             return
@@ -77,6 +77,15 @@ class Connection(HttpToolsProtocol):
         super().data_received(data)
         if self._framing_bytes > _LARGEST_HEAD_BYTES:
             self._refuse(_HEAD_TOO_LARGE)
+        # A large body is no credit for trailers as large.
+        self._framing_bytes = max(self._framing_bytes, -_LARGEST_HEAD_BYTES)
+
+    def on_headers_complete(self) -> None:
+        # The parser would take the body for the other protocol's first words.
+        if self.parser.should_upgrade() and any(name in _BODY_FOLLOWS for name, _ in self.headers):
+            self._refusal = _NO_UPGRADE
+            raise ValueError("an upgrade beside a body")  # ends in `send_400_response`
+        super().on_headers_complete()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.cycle is None or self.cycle.scope is not self.scope:  # else it is a trailer
@@ -87,7 +96,7 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(_NOT_HTTP)
+        self._refuse(self._refusal)
 
     def _refuse(self, error: SnoozeError) -> None:
         """Answer what is no request, and hang up."""
@@ -106,17 +115,12 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
-def _without_upgrade(head: bytes) -> bytes:
-    """Ignore an offer to speak another protocol; the parser would stop before the body for it."""
-    if b"pgrade:" not in head and b"PGRADE:" not in head:
-        return head
-    lines, separator, body = head.partition(b"\r\n\r\n")
-    return _UPGRADE.sub(b"", lines) + separator + body
-
-
 _NOT_HTTP: Final = InvalidInput(
     "this is not a valid HTTP/1.1 request: check the request line, the header lines and the chunk "
     "sizes"
+)
+_NO_UPGRADE: Final = InvalidInput(
+    "this server speaks HTTP/1.1 only; send a request with a body without the Upgrade header"
 )
 _HEAD_TOO_LARGE: Final = HeadTooLarge(
     f"what comes around the body (request line, headers, chunk sizes, trailers) is larger than the "
