@@ -51,6 +51,12 @@ class JsonFormatter(logging.Formatter):
         return msgspec.json.encode(entry, enc_hook=str).decode()
 
 
+class _NoLock(contextlib.nullcontext[None]):
+    def acquire(self) -> None: ...
+
+    def release(self) -> None: ...
+
+
 class _FileDescriptor(logging.Handler):
     """Writes to a descriptor with nothing between.
 
@@ -61,7 +67,10 @@ class _FileDescriptor(logging.Handler):
     def __init__(self, fd: int) -> None:
         super().__init__()
         self._fd = fd
-        self.lock = None  # only the writer's thread comes here
+
+    def createLock(self) -> None:  # noqa: N802  logging's name
+        # Only the writer's thread comes here.
+        self.lock = _NoLock()  # type: ignore[assignment]
 
     def emit(self, record: logging.LogRecord) -> None:
         rest = (self.format(record) + "\n").encode("utf-8", "backslashreplace")

@@ -67,6 +67,8 @@ def _fork(control: socket.socket, token: int, sock_fd: int, output_fd: int) -> d
             # No interpreter shutdown: nothing is left to flush, and the spare's atexit hooks are
             # not the child's.
             os._exit(status)
+    with contextlib.suppress(OSError):  # here too, so that it is done before anybody hears of it
+        os.setpgid(pid, pid)
     return {"forked": token, "pid": pid}
 
 
