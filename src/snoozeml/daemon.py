@@ -94,11 +94,11 @@ class Daemon:
             await http.listen(listener)
             self._heed_signals()
             self._announce(address_of(listener), ready_fd)
-            if self._configuration.models:
-                tasks.create_task(launcher.warm_up())
+            warming = tasks.create_task(self._warm_up(launcher))
 
             await self._stop.wait()
             orderly = await self._shut_down(serving, registry, http)
+            warming.cancel()
             await launcher.close()
         _log.info("stopped" if orderly else "stopped; work was cut off")
         return 0 if orderly else 1
@@ -146,6 +146,10 @@ class Daemon:
         for task in (working, forced):
             task.cancel()
         return done
+
+    async def _warm_up(self, launcher: Launcher) -> None:
+        if self._configuration.models:
+            await launcher.warm_up()
 
     def _announce(self, http: str, ready_fd: int | None) -> None:
         server, models = self._configuration.server, self._configuration.models

@@ -72,10 +72,22 @@ def test_a_body_in_chunks_of_one_byte_is_taken(echo: Daemon) -> None:
         assert connection.reply().outputs() == {"y": data}
 
 
-def test_an_offer_of_http_2_is_declined_and_the_request_answered(echo: Daemon) -> None:
+def test_an_offer_of_http_2_is_ignored_or_refused_in_plain_words(echo: Daemon) -> None:
     offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAM"}
+    assert echo.request("GET", "/health/live", headers=offer).status == 200
     reply = echo.infer("echo", ONE, headers=offer)
-    assert reply.outputs() == {"y": [1.0]}
+    assert reply.status == 400
+    assert "without the Upgrade header" in reply.json()["error"]
+
+
+def test_a_body_that_looks_like_a_head_arrives_whole_wherever_it_is_cut(echo: Daemon) -> None:
+    body = infer_body(ONE, note="\r\nUpgrade: h2c\r\n\r\nPOST / HTTP/1.1")
+    request = request_bytes("POST", "/v1/models/echo/infer", body)
+    for cut in range(0, len(request), 7):
+        with echo.connect() as connection:
+            connection.send(request[:cut])
+            connection.send(request[cut:])
+            assert connection.reply().outputs() == {"y": [1.0]}
 
 
 def test_a_time_limit_counts_beside_numbers_that_json_does_not_know(echo: Daemon) -> None:
@@ -204,6 +216,18 @@ def test_a_log_that_nobody_reads_holds_nothing_up(models_dir: Path, cache_dir: P
         assert process.stderr is not None
         process.stderr.close()
         os.close(ready)
+
+
+def test_replicas_that_are_not_needed_after_all_leave_the_model_alive(
+    serve: Serve, models_dir: Path
+) -> None:
+    models.identity_model(models_dir / "echo.onnx")
+    daemon = serve("[defaults]\nmax_batch_size = 1\nautoscale_queue_threshold = 1\n")
+    with ThreadPoolExecutor(9) as pool:
+        for _ in range(25):
+            asked = [pool.submit(daemon.infer, "echo", ONE) for _ in range(8)]
+            assert daemon.control("echo", "unload")["status"] == "unloaded"
+            assert {future.result().status for future in asked} == {200}
 
 
 def test_many_load_and_unload_at_once_and_everybody_is_answered(echo: Daemon) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from snoozeml.config.schema import ModelConfig
 from snoozeml.core.plan import WorkerFailure
 from snoozeml.core.request import InferenceRequest
-from snoozeml.errors import ModelLoading, ShuttingDown, SnoozeError, WorkerCrashed
+from snoozeml.errors import ModelFailed, ModelLoading, ShuttingDown, SnoozeError, WorkerCrashed
 from snoozeml.lifecycle import effects, events
 from snoozeml.lifecycle.crew import Crew, Surroundings
 from snoozeml.lifecycle.dispatch import Dispatch, Lane, Ticket
@@ -27,6 +27,8 @@ from snoozeml.wire.frames import Frame, Kind
 _log = logging.getLogger("snoozeml.model")
 
 T = TypeVar("T")
+
+_ANSWER_S = 1.0  # for the load's own time limit to speak first
 
 
 class ModelActor:
@@ -117,12 +119,14 @@ class ModelActor:
         Raises:
             SnoozeError: why it could not be loaded.
         """
-        await self._ask(events.LoadAsked(), self._loads_asked)
+        await self._ask_to_load(events.LoadAsked())
 
     def load_nowait(self) -> None:
         """Start loading for somebody who will come back later."""
         wish = self._loads_asked.join()
-        wish.add_done_callback(lambda done: done.exception())  # nobody asks how it ended
+        wish.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody asks
+        loop = asyncio.get_running_loop()
+        loop.call_later(self.config.load_timeout_secs, wish.cancel)  # it does not wait for ever
         self.tell(events.LoadAsked())
 
     async def pin(self) -> None:
@@ -133,7 +137,7 @@ class ModelActor:
         """
         was_pinned = self.pinned
         try:
-            await self._ask(events.PinAsked(), self._loads_asked)
+            await self._ask_to_load(events.PinAsked())
         except SnoozeError:
             if not was_pinned:
                 self.unpin()
@@ -191,11 +195,23 @@ class ModelActor:
         self.tell(event)
         return await answer
 
+    async def _ask_to_load(self, event: events.Event) -> None:
+        """Ask, and wait for room no longer than a load may take."""
+        try:
+            async with asyncio.timeout(self.config.load_timeout_secs + _ANSWER_S):
+                await self._ask(event, self._loads_asked)
+        except TimeoutError:
+            self._around.steward.look_again()
+            limit_s = self.config.load_timeout_secs
+            raise self.dispatch.blocked_by or ModelFailed(
+                f"model {self.config.id} was not ready within {limit_s:g} s (load_timeout_secs)"
+            ) from None
+
     def _wake_for_later(self, request: InferenceRequest) -> None:
-        if self._state.phase is Phase.IDLE:
+        if self._state.phase is Phase.FAILED and time.monotonic() < self._state.retry_at:
+            return  # it is refused with the reason, like every other request
+        if self._state.phase is not Phase.LOADING:
             self.load_nowait()
-        if self._state.phase is Phase.FAILED:
-            return  # it is refused, or loads again, like every other request
         raise ModelLoading(
             f"model {request.model_id} is currently loading",
             retry_after_s=self.crew.cold_start_s,
@@ -209,7 +225,6 @@ class ModelActor:
 
     def work_finished(self) -> None:
         self.tell(events.WorkFinished())
-        self._around.steward.look_again()
 
     def crowded(self) -> None:
         self.tell(events.Crowded())
@@ -257,10 +272,12 @@ class ModelActor:
         try:
             while self._events:
                 now = time.monotonic()
-                before = self._state.phase
-                self._state, follow_up = step(self._state, self._events.popleft(), now)
-                if self._state.phase is not before:
-                    self._log_transition(before, now)
+                before = self._state
+                self._state, follow_up = step(before, self._events.popleft(), now)
+                if self._state.phase is not before.phase:
+                    self._log_transition(before.phase, now)
+                if self._around.steward.is_waited_for and self._state is not before:
+                    self._around.steward.look_again()
                 for effect in follow_up:
                     self._perform(effect)
         finally:

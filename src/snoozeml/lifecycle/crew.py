@@ -25,6 +25,8 @@ from snoozeml.wire.frames import Frame
 
 _log = logging.getLogger("snoozeml.model")
 
+_COUNT_GOOD_S = 1.0
+
 
 class Surroundings(NamedTuple):
     """What every model shares.
@@ -72,6 +74,8 @@ class _Member:
         self.starting: asyncio.Task[None] | None = None
         self.worker: Worker | None = None
         self.expected_bytes: int | None = None
+        self._counted_at = 0.0
+        self._counted_bytes = 0
         self.asked_to_leave = False
         self.ended_because: SnoozeError | None = None
 
@@ -84,6 +88,19 @@ class _Member:
     def memory_bytes(self) -> int:
         """As the kernel counts; 0 while there is no process to count."""
         return (proportional_bytes(self.worker.pid) or 0) if self.worker is not None else 0
+
+    def claimed_bytes(self) -> int | None:
+        """What it takes or will take; None before it was given room.
+
+        Weights that are mapped count before they have been read. The kernel takes a millisecond to
+        count, so while somebody waits for room and looks often, its word is good for a moment.
+        """
+        if self.expected_bytes is None:
+            return None
+        now = time.monotonic()
+        if now > self._counted_at + _COUNT_GOOD_S:
+            self._counted_at, self._counted_bytes = now, self.memory_bytes()
+        return max(self._counted_bytes, self.expected_bytes)
 
 
 class Crew:
@@ -127,16 +144,10 @@ class Crew:
         return sum(member.memory_bytes() for member in self._members.values())
 
     def claimed_bytes(self) -> int | None:
-        """What all workers take or will take: mapped weights count before they have been read.
-
-        None while no worker has been given room.
-        """
-        claims = [
-            max(member.memory_bytes(), member.expected_bytes)
-            for member in self._members.values()
-            if member.expected_bytes is not None
-        ]
-        return sum(claims) if claims else None
+        """What all workers take or will take; None while none has been given room."""
+        claims = [member.claimed_bytes() for member in self._members.values()]
+        given = [claim for claim in claims if claim is not None]
+        return sum(given) if given else None
 
     def wish(self, member: _Member) -> Wanted:
         """What another worker would take."""
@@ -150,6 +161,8 @@ class Crew:
     def start(self, number: int) -> None:
         member = self._members[number] = _Member(self, self._owner)
         member.starting = self._around.tasks.create_task(self._start(number, member))
+        # Not in the task itself: one that is cancelled before its first step runs none of its code.
+        member.starting.add_done_callback(lambda task: self._cancelled(number, task))
 
     def stop(self, number: int) -> None:
         """Ask a worker to leave; one that is still starting is not needed any more."""
@@ -183,7 +196,7 @@ class Crew:
     async def _start(self, number: int, member: _Member) -> None:
         try:
             member.worker = await self._load(number, member)
-        except (asyncio.CancelledError, NotWantedAnyMore):
+        except NotWantedAnyMore:
             self._remove(number, events.WorkerExited(number))
         except DiedLoading as death:
             self._remove(number, self._died_loading(number, death))
@@ -192,6 +205,10 @@ class Crew:
         else:
             self._around.tasks.create_task(self._watch(number, member, member.worker))
             self._owner.tell(events.WorkerReady(number))
+
+    def _cancelled(self, number: int, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            self._remove(number, events.WorkerExited(number))
 
     async def _load(self, number: int, member: _Member) -> Worker:
         async with self._around.steward.place(member):

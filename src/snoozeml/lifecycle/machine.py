@@ -20,6 +20,7 @@ import msgspec
 from snoozeml.errors import ModelFailed, OutOfMemory, ShuttingDown, SnoozeError
 from snoozeml.lifecycle import effects, events
 from snoozeml.lifecycle.model import Model, Phase, Replica, Stage, may_leave_at
+from snoozeml.lifecycle.residency import NeverFits
 
 BACKOFF_FIRST_S: Final = 1.0
 BACKOFF_LONGEST_S: Final = 60.0
@@ -156,7 +157,7 @@ def _rest(model: Model, now: float) -> Step:
             return _with(model, closed=True), (effects.AnswerUnloads(), effects.Finish())
         case Phase.LOADING | Phase.READY if model.closing:
             return _stop_all(model, "close", now)
-        case Phase.READY if _sleeps(model):
+        case Phase.READY:
             model = _with(model, idle_at=now + model.limits.idle_timeout_s)
             return model, _ring(model, now)
         case _:
@@ -195,17 +196,23 @@ def _unload_asked(model: Model, now: float) -> Step:
             return _drain_all(model, now)
         case Phase.READY:
             return _stop_all(model, "unload", now)
-        case Phase.LOADING:
+        case Phase.LOADING if model.has_work:
             return _with(model, unload_wanted=True), ()
+        case Phase.LOADING:
+            model, stopped = _stop_all(model, "unload", now)
+            return model, (effects.AnswerLoads(_superseded()), *stopped)
         case Phase.FAILED:
             return _with(model, failed=False, failures=0), (effects.AnswerUnloads(),)
         case Phase.DRAINING | Phase.STOPPING if model.load_wanted:
-            superseded = ModelFailed("the model was unloaded again before it was loaded")
-            return _with(model, load_wanted=False), (effects.AnswerLoads(superseded),)
+            return _with(model, load_wanted=False), (effects.AnswerLoads(_superseded()),)
         case Phase.DRAINING | Phase.STOPPING:
             return model, ()
         case _:
             return model, (effects.AnswerUnloads(),)
+
+
+def _superseded() -> SnoozeError:
+    return ModelFailed("the model was unloaded again before it was loaded")
 
 
 def _evict_asked(model: Model, reason: str, now: float) -> Step:
@@ -237,9 +244,9 @@ def _timer_rang(model: Model, needed_at: float, now: float) -> Step:
     # The timer only advises: work or a pin that came in the meantime decides.
     if model.phase is Phase.FAILED and model.pinned:
         return _start(model, now) if now >= model.retry_at else (model, _retry(model))
-    if model.phase is not Phase.READY or not _sleeps(model):
+    if model.phase is not Phase.READY:
         return model, ()
-    if not model.has_work and now >= model.idle_at:
+    if _sleeps(model) and not model.has_work and now >= model.idle_at:
         return _stop_all(model, "idle", now)
     excess_at = _excess_at(model, needed_at)
     if excess_at is None or now < excess_at:
@@ -252,7 +259,7 @@ def _timer_rang(model: Model, needed_at: float, now: float) -> Step:
 def _ring(model: Model, needed_at: float) -> tuple[effects.SetTimer, ...]:
     """Set the timer for whatever the passing of time alone may bring about next."""
     excess_at = _excess_at(model, needed_at)
-    ring_at = [] if model.has_work else [model.idle_at]
+    ring_at = [model.idle_at] if _sleeps(model) and not model.has_work else []
     ring_at += [] if excess_at is None else [excess_at]
     return (effects.SetTimer(min(ring_at)),) if ring_at else ()
 
@@ -264,7 +271,7 @@ def _excess_at(model: Model, needed_at: float) -> float | None:
         needed_at: when there was last more work than one replica less would have held.
     """
     serving = model.at(Stage.SERVING)
-    if len(serving) < 2:
+    if len(serving) < 2 or not model.limits.idle_timeout_s:
         return None
     return max(needed_at, serving[-1].since) + model.limits.idle_timeout_s / len(serving)
 
@@ -279,7 +286,7 @@ def _ready(model: Model, number: int, now: float) -> Step:
     if model.unload_wanted:
         model, more = _unload_asked(_with(model, unload_wanted=False), now)
     elif model.has_work:
-        more = _ring(model, now) if _sleeps(model) else ()
+        more = _ring(model, now)
     else:
         model, more = _rest(model, now)
     return model, (*opened, *more)
@@ -293,7 +300,8 @@ def _load_failed(model: Model, number: int, error: SnoozeError, now: float) -> S
     model = _remove(model, number)
     if replica.stage is Stage.STOPPING:
         return _after_exit(model, now)  # it was not wanted any more
-    if isinstance(error, OutOfMemory) and not model.room_made:
+    ran_out = isinstance(error, OutOfMemory) and not isinstance(error, NeverFits)
+    if ran_out and not model.room_made:
         # One neighbour less may be enough; a second time the model is simply too large.
         model, again = _start(_with(model, room_made=True), now)
         return model, (effects.MakeRoom(), *again)
@@ -350,7 +358,7 @@ def _exited(model: Model, exited: events.WorkerExited, now: float) -> Step:
     error = exited.error
     closed_lane = effects.CloseLane(exited.number, error if exited.blamed else None)
     if error is None:
-        model, more = _after_exit(model, now)
+        model, more = _after_exit(_with(model, failures=0), now)
         return model, (closed_lane, *more)
     failures = 0 if exited.healthy else model.failures + 1
     model = _with(model, last_error=error, failures=failures)

@@ -9,6 +9,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from snoozeml.errors import OutOfMemory
+
+
+class NeverFits(OutOfMemory):
+    """A model is larger than all the memory that models may take: no eviction would help."""
+
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """What all loaded models together may take.

@@ -5,7 +5,6 @@ the steward measures, asks victims to leave, and looks again when something has 
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
@@ -16,7 +15,9 @@ from snoozeml.lifecycle.memory import available_bytes
 from snoozeml.lifecycle.residency import (
     Admit,
     Budget,
+    Decision,
     Evict,
+    NeverFits,
     Resident,
     TooLarge,
     Wait,
@@ -24,7 +25,7 @@ from snoozeml.lifecycle.residency import (
     make_room,
 )
 
-_log = logging.getLogger("snoozeml.steward")
+_LOOK_AGAIN_S = 5.0
 
 
 class Tenant(Protocol):
@@ -77,9 +78,15 @@ class Steward:
         self._turn = asyncio.Lock()
         self._loads = asyncio.Semaphore(loads_at_once)
         self._changed = asyncio.Event()
+        self._waiting = 0
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Somebody waits for room, or for the turn to ask."""
+        return self._waiting > 0
 
     def look_again(self) -> None:
-        """Something has changed that may make room: a worker is gone, a model has become idle."""
+        """Something has changed that may make room, or that makes room unnecessary."""
         self._changed.set()
 
     @asynccontextmanager
@@ -91,34 +98,49 @@ class Steward:
         leave for it.
 
         Raises:
-            OutOfMemory: it is larger than all the memory that models may take.
+            NeverFits: it is larger than all the memory that models may take.
             Overloaded: it is a replica, and there is no room.
             NotWantedAnyMore: the applicant said so.
         """
+        wanted = applicant.wanted()
+        if wanted is not None and not wanted.is_new:
+            self._admit_replica(applicant, wanted)
+        else:
+            await self._wait_for_turn(applicant)
+        async with self._loads:
+            yield
+
+    def _admit_replica(self, applicant: Applicant, wanted: Wanted) -> None:
+        if not isinstance(self._decide(wanted), Admit):
+            raise Overloaded(f"there is no room for another replica of model {wanted.model_id}")
+        applicant.claim(wanted.expected_bytes)
+
+    async def _wait_for_turn(self, applicant: Applicant) -> None:
+        if self._turn.locked():
+            applicant.wait_for_room(Overloaded("other models are waiting for room, too"))
+        self._waiting += 1
         try:
             async with self._turn:
                 await self._until_admitted(applicant)
         finally:
+            self._waiting -= 1
             applicant.wait_for_room(None)
-        async with self._loads:
-            yield
+
+    def _decide(self, wanted: Wanted) -> Decision:
+        return make_room(wanted, self._residents(), self._budget(), time.monotonic())
 
     async def _until_admitted(self, applicant: Applicant) -> None:
         while (wanted := applicant.wanted()) is not None:
             self._changed.clear()
-            match make_room(wanted, self._residents(), self._budget(), time.monotonic()):
+            match self._decide(wanted):
                 case Admit():
                     applicant.claim(wanted.expected_bytes)
                     return
                 case TooLarge(limit_bytes):
-                    raise OutOfMemory(
+                    raise NeverFits(
                         f"out of memory: model {wanted.model_id} needs about "
                         f"{_mib(wanted.expected_bytes)}, more than the {_mib(limit_bytes)} that "
                         "all models together may take (max_memory)"
-                    )
-                case _ if not wanted.is_new:
-                    raise Overloaded(
-                        f"there is no room for another replica of model {wanted.model_id}"
                     )
                 case Evict(model_ids):
                     applicant.wait_for_room(self._refusal(wanted, Wait(None, for_memory=False)))
@@ -130,8 +152,11 @@ class Steward:
         raise NotWantedAnyMore
 
     async def _change(self, until: float | None) -> None:
-        timeout_s = None if until is None else max(0.0, until - time.monotonic())
-        with suppress(TimeoutError):  # then somebody has served long enough by now
+        # What the rest of the machine does with its memory, nobody tells us.
+        timeout_s = _LOOK_AGAIN_S
+        if until is not None:
+            timeout_s = min(timeout_s, max(0.0, until - time.monotonic()))
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
 

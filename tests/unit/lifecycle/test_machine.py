@@ -68,8 +68,8 @@ def test_idle_time_starts_with_the_last_answer_not_with_the_request() -> None:
     "before",
     [
         BUSY,
-        follow(READY, events.PinAsked()),
-        follow(READY, events.LimitsChanged(replace(LIMITS, idle_timeout_s=0))),
+        follow(READY, events.PinAsked(), now=LATE),
+        follow(READY, events.LimitsChanged(replace(LIMITS, idle_timeout_s=0)), now=LATE),
         follow(ASLEEP, events.LoadAsked()),
         ASLEEP,
     ],
@@ -185,11 +185,18 @@ def test_crash_of_an_idle_model_leaves_it_asleep_and_of_a_pinned_one_wakes_it() 
     assert effects.StartWorker(2) in todo(pinned, crash)
 
 
-def test_unload_asked_while_loading_happens_once_the_load_is_done() -> None:
-    loading = follow(ASLEEP, events.LoadAsked(), events.UnloadAsked())
+def test_unload_asked_while_loading_for_a_request_happens_once_that_is_answered() -> None:
+    loading = follow(ASLEEP, events.WorkArrived(), events.UnloadAsked())
     model, after = step(loading, events.WorkerReady(1), 0.0)
+    assert model.phase is Phase.DRAINING
+    assert after[0] == effects.OpenLane(1)
+
+
+def test_unload_asked_while_loading_for_nobody_ends_the_load() -> None:
+    model, after = step(follow(ASLEEP, events.LoadAsked()), events.UnloadAsked(), 0.0)
     assert model.phase is Phase.STOPPING
-    assert effects.AnswerLoads() in after
+    assert isinstance(after[0], effects.AnswerLoads)
+    assert after[0].error is not None
 
 
 def test_long_queue_adds_one_replica_at_a_time_up_to_the_most() -> None:

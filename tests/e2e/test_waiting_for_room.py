@@ -1,0 +1,86 @@
+"""Who waits for room gets it as soon as there is some, or a plain word why not."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import models
+from e2e.client import tensor
+from e2e.conftest import Serve
+from e2e.daemon import Daemon
+from e2e.eventually import eventually
+
+ONE = tensor("x", [1, 1], [1.0])
+ONE_PLACE = "[defaults]\nmax_loaded_models = 1\nmin_residency_secs = 0\nidle_timeout_secs = 60\n"
+
+
+@pytest.fixture
+def one_place(serve: Serve, models_dir: Path) -> Daemon:
+    """Room for one of the models `a` and `b`."""
+    for name in ("a", "b"):
+        models.identity_model(models_dir / f"{name}.onnx")
+    return serve(ONE_PLACE)
+
+
+def test_a_model_that_was_loaded_for_nobody_makes_room(one_place: Daemon) -> None:
+    reply = one_place.request("POST", "/v1/models/a/load?wait=false")
+    assert reply.json()["status"] in ("loading", "loaded")
+    assert one_place.infer("b", ONE, timeout_ms=8000).status == 200
+    assert one_place.model("a")["state"] == "idle"
+
+
+def test_an_unpinned_model_makes_room_at_once(one_place: Daemon) -> None:
+    one_place.control("a", "pin")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(one_place.infer, "b", ONE, timeout_ms=8000)
+        eventually(lambda: one_place.model("b")["state"] == "loading", "it waits")
+        one_place.control("a", "unpin")
+        assert waiting.result().status == 200
+
+
+def test_waiting_in_vain_ends_at_the_deadline_with_the_reason(one_place: Daemon) -> None:
+    one_place.control("a", "pin")
+    started = time.monotonic()
+    reply = one_place.infer("b", ONE, timeout_ms=300)
+    assert time.monotonic() - started < 2
+    assert (reply.status, reply.json()["code"]) == (503, "overloaded")
+    assert "max_loaded_models" in reply.json()["error"]
+    assert "retry-after" in reply.headers
+    eventually(lambda: one_place.model("b")["state"] == "idle", "nobody waits any more")
+
+
+def test_unloading_a_model_that_waits_for_room_ends_its_wait(one_place: Daemon) -> None:
+    one_place.control("a", "pin")
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(one_place.request, "POST", "/v1/models/b/load")
+        eventually(lambda: one_place.model("b")["state"] == "loading", "it waits")
+        assert one_place.control("b", "unload")["status"] == "unloaded"
+        assert loading.result().status == 503
+    assert one_place.model("a")["state"] == "ready"
+
+
+def test_a_crowd_at_one_model_does_not_lock_out_another(serve: Serve, models_dir: Path) -> None:
+    models.slow_model(models_dir / "a.onnx", 30)
+    models.identity_model(models_dir / "b.onnx")
+    settings = "max_batch_size = 1\nautoscale_queue_threshold = 1\n"
+    daemon = serve(ONE_PLACE + settings)
+    daemon.control("a", "load")
+    with ThreadPoolExecutor(12) as pool:
+        crowd = [pool.submit(daemon.infer, "a", ONE) for _ in range(10)]
+        waiting = pool.submit(daemon.infer, "b", ONE, timeout_ms=10_000)
+        assert {future.result().status for future in crowd} == {200}
+        assert waiting.result().status == 200
+
+
+def test_a_model_larger_than_all_memory_disturbs_nobody(serve: Serve, models_dir: Path) -> None:
+    models.identity_model(models_dir / "small.onnx")
+    models.encoder_model(models_dir / "large.onnx", layers=1, hidden=384, vocab=30522, heads=12)
+    daemon = serve('[server]\nmax_memory = "60MiB"\n[defaults]\nmin_residency_secs = 0\n')
+    daemon.control("small", "load")
+    reply = daemon.request("POST", "/v1/models/large/load")
+    assert (reply.status, reply.json()["code"]) == (503, "out_of_memory")
+    assert "60 MiB" in reply.json()["error"]
+    assert daemon.model("small")["state"] == "ready"
+    assert daemon.model("small")["loads"] == 1
