@@ -10,7 +10,7 @@ MODELS := demo/models
 export ORT_DISABLE_TELEMETRY := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo run check test bench docs clean
+.PHONY: help venv demo run check test soak bench docs clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 8
@@ -37,6 +37,9 @@ check: $(INSTALLED) ## The gate for every commit: format, lint, types, import co
 
 test: check ## Everything: check, then whole workers, whole daemons, and the documentation.
 	$(BIN)/pytest tests --ignore=tests/unit
+
+soak: $(INSTALLED) ## Ten minutes of killed and hung workers and failing loads under mixed traffic.
+	PYTHONPATH=tests $(BIN)/python -m e2e.chaos --minutes 10
 
 bench: $(INSTALLED) ## Measure against a bare HTTP server, on this machine, in one run.
 	$(BIN)/python -m benchmarks

@@ -6,7 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from benchmarks import batching, cold_start, figures, footprint, throughput, tiers, wrk
+from benchmarks import (
+    batching,
+    cold_start,
+    figures,
+    footprint,
+    replicas,
+    residency,
+    throughput,
+    tiers,
+    wrk,
+)
 
 _BENCHMARKS: Final[dict[str, Callable[[], list[figures.Figure]]]] = {
     "throughput": throughput.measure,
@@ -14,6 +24,8 @@ _BENCHMARKS: Final[dict[str, Callable[[], list[figures.Figure]]]] = {
     "cold-start": cold_start.measure,
     "footprint": footprint.measure,
     "tiers": tiers.measure,
+    "residency": residency.measure,
+    "replicas": replicas.measure,
 }
 _RESULTS: Final = Path(__file__).parent / "results" / "latest.json"
 

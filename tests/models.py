@@ -199,6 +199,55 @@ def slow_model(path: Path, milliseconds: float) -> Path:
     return _loop_model(path, turns)
 
 
+def burning_model(path: Path) -> Path:
+    """`y = ms`, after about that many milliseconds of matrix products on this machine.
+
+    Of merged rows the largest counts, for all of them.
+
+    Shapes:
+        ms: (batch, 1) int64
+        y: (batch, 1) float
+    """
+    nodes = [
+        helper.make_node("ReduceMax", ["ms"], ["longest"], keepdims=0),
+        helper.make_node("Mul", ["longest", "turns_per_ms"], ["turns"]),
+        *_loop(),
+        helper.make_node("Cast", ["ms"], ["x"], to=FLOAT),
+        helper.make_node("Add", ["x", "nothing"], ["y"]),
+    ]
+    turns_per_ms = max(1, round(0.001 / _seconds_per_turn(path.parent)))
+    weights: dict[str, Array] = {"turns_per_ms": np.array(turns_per_ms, dtype=np.int64)}
+    inputs, outputs = [value("ms", ["batch", 1], INT64)], [value("y", ["batch", 1])]
+    return save(path, nodes, inputs, outputs, weights | _LOOP_WEIGHTS)
+
+
+def hungry_model(path: Path) -> Path:
+    """`y = mib`, after filling that many MiB of memory and giving them back.
+
+    Merged rows take the sum of what each asks for.
+
+    Shapes:
+        mib: (batch, 1) int64
+        y: (batch, 1) float
+    """
+    nodes = [
+        helper.make_node("ReduceSum", ["mib", "both"], ["together"], keepdims=0),
+        helper.make_node("Mul", ["together", "floats_per_mib"], ["floats"]),
+        helper.make_node("Reshape", ["floats", "one_axis"], ["length"]),
+        helper.make_node("ConstantOfShape", ["length"], ["memory"]),
+        helper.make_node("ReduceSum", ["memory"], ["nothing"], keepdims=0),
+        helper.make_node("Cast", ["mib"], ["x"], to=FLOAT),
+        helper.make_node("Add", ["x", "nothing"], ["y"]),
+    ]
+    weights: dict[str, Array] = {
+        "both": np.array([0, 1], dtype=np.int64),
+        "floats_per_mib": np.array(2**18, dtype=np.int64),
+        "one_axis": np.array([1], dtype=np.int64),
+    }
+    inputs, outputs = [value("mib", ["batch", 1], INT64)], [value("y", ["batch", 1])]
+    return save(path, nodes, inputs, outputs, weights)
+
+
 @cache
 def _seconds_per_turn(folder: Path) -> float:
     import onnxruntime  # most users of this module need no engine
@@ -217,6 +266,20 @@ def _seconds_per_turn(folder: Path) -> float:
 
 
 def _loop_model(path: Path, turns: int) -> Path:
+    nodes = [*_loop(), helper.make_node("Add", ["x", "nothing"], ["y"])]
+    weights: dict[str, Array] = {"turns": np.array(turns, dtype=np.int64)}
+    inputs, outputs = [value("x", ["batch", 1])], [value("y", ["batch", 1])]
+    return save(path, nodes, inputs, outputs, weights | _LOOP_WEIGHTS)
+
+
+_LOOP_WEIGHTS: Final[dict[str, Array]] = {
+    "matrix": np.eye(64, dtype=np.float32),
+    "zero": np.array(0, dtype=np.float32),
+}
+
+
+def _loop() -> list[onnx.NodeProto]:
+    """`nothing`, a zero that takes as many matrix products as `turns` says."""
     body = helper.make_graph(
         [
             helper.make_node("MatMul", ["state", "matrix"], ["product"]),
@@ -227,22 +290,21 @@ def _loop_model(path: Path, turns: int) -> Path:
         [value("turn", [], INT64), value("go_on", [], TensorProto.BOOL), value("state", [64, 64])],
         [value("next_go_on", [], TensorProto.BOOL), value("next_state", [64, 64])],
     )
-    nodes = [
+    return [
         helper.make_node("Loop", ["turns", "", "matrix"], ["end_state"], body=body),
         helper.make_node("ReduceMean", ["end_state"], ["mean"], keepdims=0),
         helper.make_node("Mul", ["mean", "zero"], ["nothing"]),
-        helper.make_node("Add", ["x", "nothing"], ["y"]),
     ]
-    weights: dict[str, Array] = {
-        "turns": np.array(turns, dtype=np.int64),
-        "matrix": np.eye(64, dtype=np.float32),
-        "zero": np.array(0, dtype=np.float32),
-    }
-    return save(path, nodes, [value("x", ["batch", 1])], [value("y", ["batch", 1])], weights)
 
 
 def encoder_model(
-    path: Path, *, layers: int = 2, hidden: int = 32, vocab: int = 1000, heads: int = 4
+    path: Path,
+    *,
+    layers: int = 2,
+    hidden: int = 32,
+    vocab: int = 1000,
+    heads: int = 4,
+    seed: int = 3,
 ) -> Path:
     """A BERT encoder with random weights, in plain operators as exporters write it.
 
@@ -252,7 +314,7 @@ def encoder_model(
         input_ids, attention_mask, token_type_ids: (batch_size, sequence) int64
         last_hidden_state: (batch_size, sequence, hidden) float
     """
-    encoder = _Encoder(hidden, heads)
+    encoder = _Encoder(hidden, heads, seed)
     encoder.embed(vocab)
     for layer in range(layers):
         encoder.attend(f"layer{layer}")
@@ -269,13 +331,13 @@ class _Encoder:
 
     _POSITIONS: Final = 512
 
-    def __init__(self, hidden: int, heads: int) -> None:
+    def __init__(self, hidden: int, heads: int, seed: int) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: dict[str, Array] = {}
         self.state = ""
         self._hidden = hidden
         self._heads = heads
-        self._rng = np.random.default_rng(3)
+        self._rng = np.random.default_rng(seed)
 
     def add(self, op: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
         self.nodes.append(helper.make_node(op, inputs, [output], output, **attributes))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from e2e.client import AsyncConnection, infer_body, tensor
-from e2e.daemon import Daemon
+from e2e.daemon import Daemon, path
 
 INFER = "/v1/models/rnn/infer"
 
@@ -51,6 +51,17 @@ async def ask_once(daemon: Daemon, numbers: range) -> Outcomes:
     for connection in connections:
         connection.close()
     return outcomes
+
+
+async def queue_ms(daemon: Daemon, model_id: str, body: bytes, clients: int) -> list[float]:
+    """What a crowd that comes all at once spends in the queue, as the answers tell."""
+    connections = [await daemon.connect_async() for _ in range(clients)]
+    asked = (one.request("POST", path(model_id, "infer"), body) for one in connections)
+    replies = await asyncio.gather(*asked)
+    for connection in connections:
+        connection.close()
+    assert {reply.status for reply in replies} == {200}
+    return [float(reply.headers["x-snooze-queue-ms"]) for reply in replies]
 
 
 async def ask_until(

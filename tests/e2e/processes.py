@@ -42,8 +42,12 @@ def tree(root: int) -> list[int]:
     return found
 
 
-def parent(pid: int) -> int:
-    return int(_stat(pid)[1])
+def parent(pid: int) -> int | None:
+    """The process's parent; None when it is gone."""
+    try:
+        return int(_stat(pid)[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 def resident_bytes(pid: int) -> int:
@@ -79,7 +83,11 @@ def mapped_files(pid: int) -> set[str]:
 
 
 def command_line(pid: int) -> list[str]:
-    return (_PROC / str(pid) / "cmdline").read_text().rstrip("\0").split("\0")
+    """What it was started with; nothing when it is gone."""
+    try:
+        return (_PROC / str(pid) / "cmdline").read_text().rstrip("\0").split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
 from typing import TypeVar
@@ -54,6 +55,7 @@ class ModelActor:
         self._handling = False
         self._lanes: dict[int, Lane] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._rings_at = math.inf
         self._hang_timer: asyncio.TimerHandle | None = None
         self._loads_asked = Waiting[None]()
         self._unloads_asked = Waiting[int]()
@@ -327,14 +329,15 @@ class ModelActor:
             self._loads_asked.refuse(error)
 
     def _set_timer(self, at: float) -> None:
-        if self._timer is not None and self._timer.when() <= at:
+        if self._rings_at <= at:
             return  # it rings before, and what it means is decided then: no re-arming per request
         if self._timer is not None:
             self._timer.cancel()
+        self._rings_at = at
         self._timer = asyncio.get_running_loop().call_at(at, self._ring)
 
     def _ring(self) -> None:
-        self._timer = None
+        self._rings_at = math.inf
         self.tell(events.TimerRang(self.dispatch.needed_at))
 
     def _watch_for_hangs(self) -> None:
@@ -369,8 +372,7 @@ class ModelActor:
         self._was_evicted = False
         if self._thrashing.reloaded(time.monotonic()):
             self._around.totals.thrashing += 1
-            if not self._thrashing.warned:
-                self._thrashing.warned = True
+            if self._around.totals.thrashing == 1:  # said once, it is known
                 _log.warning(
                     "model %s has been evicted and loaded again more than %d times in %g s: more "
                     "models are in use than fit; raise max_loaded_models or max_memory, or pin it",

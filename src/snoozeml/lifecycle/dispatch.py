@@ -352,7 +352,8 @@ class Dispatch:
         if blame is not None:
             ticket.blamed += 1
             if ticket.blamed > _BLAMES_TOLERATED:
-                self._quarantine.add(ticket.request.body)
+                if not isinstance(blame, OutOfMemory):  # what is too much now may fit later
+                    self._quarantine.add(ticket.request.body)
                 self._fail(ticket, blame)
                 return
         self._queue.appendleft(ticket)

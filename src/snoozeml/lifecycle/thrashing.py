@@ -7,14 +7,9 @@ TOLERATED = 5
 
 
 class Thrashing:
-    """Counts the loads of one model that follow an eviction.
-
-    Attributes:
-        warned: somebody has been told; once is enough.
-    """
+    """Counts the loads of one model that follow an eviction."""
 
     def __init__(self) -> None:
-        self.warned = False
         self._loads: deque[float] = deque()
 
     def reloaded(self, now: float) -> bool:
