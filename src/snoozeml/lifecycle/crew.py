@@ -152,9 +152,12 @@ class Crew:
     def wish(self, member: _Member) -> Wanted:
         """What another worker would take."""
         others = (other for other in self._members.values() if other is not member)
+        plans, where = self._around.plans, (self.config.path, self.config.format)
+        # Where there is less room than it had before, it gets along with less, if it can.
+        room_bytes = max(self._around.steward.memory_bytes, plans.least_bytes(*where))
         return Wanted(
             model_id=self.config.id,
-            expected_bytes=self._around.plans.expected_bytes(self.config.path, self.config.format),
+            expected_bytes=min(plans.expected_bytes(*where), room_bytes),
             is_new=all(other.expected_bytes is None for other in others),
         )
 
@@ -234,6 +237,7 @@ class Crew:
     async def _launch_with(self, plan: Plan, number: int) -> Worker:
         config, around = self.config, self._around
         self.plan = plan
+        may_pack = self._claim_packing(plan, self._members[number])
         # Replicas share the cores that one would have for itself.
         cores = max(1, around.cores // (self.size + 1))
         spec = WorkerSpec(
@@ -244,11 +248,23 @@ class Crew:
             max_batch_delay_s=config.max_batch_delay_ms / 1000,
             batching=config.batching,
             threads=engine_threads(config.threads, plan, cores),
-            may_pack=plan.weights_bytes <= around.steward.left_bytes(),
+            may_pack=may_pack,
         )
         return await Worker.start(
             around.launcher, spec, lambda frames: self._owner.receive(number, frames)
         )
+
+    def _claim_packing(self, plan: Plan, member: _Member) -> bool:
+        """Claim the memory that packed weights would take, if that much is left."""
+        claimed_bytes = member.expected_bytes or 0
+        packed_bytes = max(
+            claimed_bytes,
+            plan.weights_bytes + self._around.plans.least_bytes(self.config.path, plan.format),
+        )
+        if packed_bytes - claimed_bytes > self._around.steward.left_bytes():
+            return False
+        member.claim(packed_bytes)
+        return True
 
     def _died_loading(self, number: int, death: DiedLoading) -> events.Event:
         """A process that dies may have been unlucky, where a model that is refused is broken."""

@@ -52,7 +52,8 @@ class OomWatch:
 
 def _oom_kills() -> int | None:
     """How often the kernel has killed a process of our cgroup; None: it does not say."""
-    for file in (_CGROUP_V2 / "memory.events", _CGROUP_V1 / "memory.oom_control"):
+    v2, v1 = _cgroup_folders()
+    for file in (v2 / "memory.events", v1 / "memory.oom_control"):
         for line in _lines(file):
             key, _, value = line.partition(" ")
             if key == "oom_kill":
@@ -92,23 +93,40 @@ def _number(file: Path) -> int | None:
     return int(lines[0]) if lines and lines[0].isdigit() else None  # "max" is no limit
 
 
+def _cgroup_folders() -> tuple[Path, Path]:
+    """Where the kernel tells of our own cgroup, in version 2 and in version 1.
+
+    In a container the folder is the root of what is mounted; under a service manager it is not.
+    """
+    v2, v1 = _CGROUP_V2, _CGROUP_V1
+    for line in _lines(Path("/proc/self/cgroup")):
+        _, controllers, path = line.split(":", 2)
+        if not controllers and (_CGROUP_V2 / path[1:]).is_dir():
+            v2 = _CGROUP_V2 / path[1:]
+        elif "memory" in controllers.split(",") and (_CGROUP_V1 / path[1:]).is_dir():
+            v1 = _CGROUP_V1 / path[1:]
+    return v2, v1
+
+
 def _cgroup_limit() -> int | None:
-    v2 = _number(_CGROUP_V2 / "memory.max")
-    return v2 if v2 is not None else _number(_CGROUP_V1 / "memory.limit_in_bytes")
+    v2, v1 = _cgroup_folders()
+    limit = _number(v2 / "memory.max")
+    return limit if limit is not None else _number(v1 / "memory.limit_in_bytes")
 
 
 def _cgroup_left() -> int | None:
     limit = _cgroup_limit()
     if limit is None:
         return None
-    used = _number(_CGROUP_V2 / "memory.current")
+    v2, v1 = _cgroup_folders()
+    used = _number(v2 / "memory.current")
     if used is None:
-        used = _number(_CGROUP_V1 / "memory.usage_in_bytes") or 0
+        used = _number(v1 / "memory.usage_in_bytes") or 0
     return limit - used + _droppable_cache()
 
 
 def _droppable_cache() -> int:
-    for folder in (_CGROUP_V2, _CGROUP_V1):
+    for folder in _cgroup_folders():
         for line in _lines(folder / "memory.stat"):
             key, _, value = line.partition(" ")
             if key in ("inactive_file", "total_inactive_file"):

@@ -40,6 +40,7 @@ _LAST_LINES: Final = 20  # of a dead process's standard error, for the log
 
 _MEMORY_SUFFIX: Final = ".memory"
 _WORTH_WRITING: Final = 0.1  # change, as a share, below which a figure stays as it is on disk
+_LEAST_BYTES: Final = 8 * 2**20
 _WORKER_BYTES: Final = 32 * 2**20
 """What a worker takes beside its weights: interpreter, numpy and engine, as far as not shared."""
 
@@ -116,13 +117,22 @@ class PlanStore:
         return plan
 
     def expected_bytes(self, model_path: Path, model_format: Format) -> int:
-        """What a worker of this model will take: what one took before, else a guess."""
+        """What a worker of this model will take: what one took before, else a guess.
+
+        What is less than `least_bytes` teaches nothing: that worker had not read its weights.
+        """
         index_file = self._index_file(model_path, model_format)
         plan = self.known(model_path, model_format)
         if plan is not None and index_file not in self._memory_bytes:
             self._memory_bytes[index_file] = _read_number(index_file.with_suffix(_MEMORY_SUFFIX))
         learned_bytes = self._memory_bytes.get(index_file) if plan is not None else None
-        return learned_bytes or _WORKER_BYTES + _size_of(model_path, plan)
+        if learned_bytes is None or learned_bytes < self.least_bytes(model_path, model_format):
+            return _WORKER_BYTES + _size_of(model_path, plan)
+        return learned_bytes
+
+    def least_bytes(self, model_path: Path, model_format: Format) -> int:
+        """What a worker of this model cannot do without."""
+        return _LEAST_BYTES + _size_of(model_path, self.known(model_path, model_format))
 
     def remember_bytes(self, model_path: Path, model_format: Format, memory_bytes: int) -> None:
         """Learn what a worker of this model has taken."""

@@ -74,7 +74,7 @@ class Steward:
     ) -> None:
         self._tenants = tenants
         self._models = models
-        self._memory_bytes = memory_bytes
+        self.memory_bytes = memory_bytes
         self._turn = asyncio.Lock()
         self._loads = asyncio.Semaphore(loads_at_once)
         self._changed = asyncio.Event()
@@ -168,7 +168,7 @@ class Steward:
 
     def left_bytes(self) -> int:
         """What is left of the memory that all models may take."""
-        return self._memory_bytes - sum(resident.memory_bytes for resident in self._residents())
+        return self.memory_bytes - sum(resident.memory_bytes for resident in self._residents())
 
     def evict_one(self, but: str) -> None:
         """Memory has run out for a model: ask the longest unused neighbour to leave, if any may."""
@@ -189,7 +189,7 @@ class Steward:
 
     def _budget(self) -> Budget:
         return Budget(
-            models=self._models, memory_bytes=self._memory_bytes, free_bytes=available_bytes()
+            models=self._models, memory_bytes=self.memory_bytes, free_bytes=available_bytes()
         )
 
     def _refusal(self, wanted: Wanted, wait: Wait) -> SnoozeError:
@@ -198,7 +198,7 @@ class Steward:
         if wait.for_memory:
             return OutOfMemory(
                 f"out of memory: model {wanted.model_id} needs about "
-                f"{_mib(wanted.expected_bytes)} of the {_mib(self._memory_bytes)} that all models "
+                f"{_mib(wanted.expected_bytes)} of the {_mib(self.memory_bytes)} that all models "
                 "together may take (max_memory), and none that is loaded may leave at present",
                 retry_after_s=retry_after_s,
             )

@@ -106,15 +106,15 @@ class Control:
 
     async def unload(self, model_id: str) -> Changed:
         actor = self._changeable(model_id)
-        before_bytes = actor.crew.memory_bytes()
         freed_bytes = await actor.unload()
+        after_bytes = actor.crew.memory_bytes()
         return Changed(
             model_id=model_id,
             status="unloaded",
             pinned=actor.pinned,
             freed_bytes=freed_bytes,
-            memory_before_bytes=before_bytes,
-            memory_after_bytes=actor.crew.memory_bytes(),
+            memory_before_bytes=after_bytes + freed_bytes,
+            memory_after_bytes=after_bytes,
         )
 
     async def pin(self, model_id: str) -> Changed:
