@@ -302,7 +302,9 @@ class ModelActor:
             case effects.DrainLane(number, finish_queue):
                 self.dispatch.drain(number, finish_queue=finish_queue)
             case effects.CloseLane(number, blame):
-                self._lanes.pop(number, None)
+                lane = self._lanes.pop(number, None)
+                if lane is not None and lane.answered:
+                    self.crew.note_served(number)
                 self.dispatch.close(number, blame)
             case effects.RefuseQueued(error):
                 self.dispatch.refuse(error)

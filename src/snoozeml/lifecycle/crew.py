@@ -77,6 +77,7 @@ class _Member:
         self._counted_at = 0.0
         self._counted_bytes = 0
         self.asked_to_leave = False
+        self.has_served = False
         self.ended_because: SnoozeError | None = None
 
     def wanted(self) -> Wanted | None:
@@ -133,6 +134,11 @@ class Crew:
         """Where the model runs; None while nothing is loaded."""
         workers = (member.worker for member in self._members.values())
         return next((worker.ready.device for worker in workers if worker is not None), None)
+
+    def note_served(self, number: int) -> None:
+        """A worker that is about to leave has answered requests."""
+        if number in self._members:
+            self._members[number].has_served = True
 
     def worker(self, number: int) -> Worker:
         worker = self._members[number].worker
@@ -290,7 +296,7 @@ class Crew:
     async def _watch(self, number: int, member: _Member, worker: Worker) -> None:
         status = await worker.exited
         if member.asked_to_leave:
-            self._remove(number, events.WorkerExited(number))
+            self._remove(number, events.WorkerExited(number, healthy=member.has_served))
             return
         exited = self._unexpected(number, member, status)
         self._log_death(worker, exited.error)

@@ -358,7 +358,8 @@ def _exited(model: Model, exited: events.WorkerExited, now: float) -> Step:
     error = exited.error
     closed_lane = effects.CloseLane(exited.number, error if exited.blamed else None)
     if error is None:
-        model, more = _after_exit(model, now)
+        failures = 0 if exited.healthy else model.failures
+        model, more = _after_exit(_with(model, failures=failures), now)
         return model, (closed_lane, *more)
     failures = 0 if exited.healthy else model.failures + 1
     model = _with(model, last_error=error, failures=failures)

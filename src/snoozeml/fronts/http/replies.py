@@ -74,7 +74,7 @@ def error_body(error: SnoozeError, request_id: str) -> bytes:
 
 def error_headers(error: SnoozeError, request_id: str) -> Headers:
     headers: Headers = [JSON, (b"x-request-id", request_id.encode())]
-    if error.code in _RETRY_AFTER:
+    if error.code in _RETRY_AFTER or error.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s or 0))))
     if error.code == "shutting_down":
         headers.append((b"connection", b"close"))
