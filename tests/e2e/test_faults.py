@@ -217,13 +217,13 @@ def test_a_request_that_makes_workers_hang_is_refused_the_second_time(
 
 def test_much_work_is_no_hang(serve: Serve, burn: Path) -> None:
     """All of it takes longer than the limit, but answers keep coming."""
-    daemon = serve('[defaults]\nexec_timeout_secs = 1\nbatching = "off"\nmax_replicas = 1\n')
+    daemon = serve('[defaults]\nexec_timeout_secs = 3\nbatching = "off"\nmax_replicas = 1\n')
     daemon.control("burn", "load")
     started = time.monotonic()
     with ThreadPoolExecutor(8) as pool:
-        replies = list(pool.map(lambda _: burning(daemon, 300), range(5)))
-    assert time.monotonic() - started > 1.2, "the limit was never in reach"
-    assert [reply.status for reply in replies] == [200] * 5
+        replies = list(pool.map(lambda _: burning(daemon, 300), range(12)))
+    assert time.monotonic() - started > 3.2, "the limit was never in reach"
+    assert [reply.status for reply in replies] == [200] * 12
     assert daemon.model("burn")["loads"] == 1
 
 
