@@ -29,6 +29,8 @@ _log = logging.getLogger("snoozeml.model")
 
 T = TypeVar("T")
 
+_ASLEEP = (Phase.IDLE, Phase.FAILED, Phase.STOPPING)  # on its way out, it must come back
+
 _ANSWER_S = 1.0  # for the load's own time limit to speak first
 
 
@@ -110,9 +112,9 @@ class ModelActor:
         self.last_accessed = request.arrived_at
         if request.fail_fast and self._state.phase is not Phase.READY:
             self._wake_for_later(request)
-        workers_before = self._state.last_number
+        before = self._state
         ticket = self.dispatch.submit(request)
-        ticket.woke_model = self._state.last_number != workers_before
+        ticket.woke_model = not before.has_work and before.phase in _ASLEEP
         return ticket
 
     async def load(self) -> None:
