@@ -209,6 +209,7 @@ class Chaos:
         return [*self._ledger(), *self._left_over()]
 
     def _ledger(self) -> list[str]:
+        self._unload_all()  # which also ends the backoff of loads that failed
         for subject in self._zoo[:PLACES]:  # something of each size to be counted
             reply = self._daemon.request("POST", subject.target, subject.questions[0].body)
             assert reply.status == 200, reply
