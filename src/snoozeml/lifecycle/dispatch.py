@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -200,10 +200,6 @@ class Dispatch:
     def outstanding(self) -> int:
         """Requests accepted and not yet answered: queued and in flight."""
         return self._outstanding
-
-    @property
-    def lanes(self) -> Iterable[Lane]:
-        return self._lanes.values()
 
     def submit(self, request: InferenceRequest) -> Ticket:
         """Accept a request.

@@ -3,7 +3,7 @@
 import math
 import secrets
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from starlette.types import Send
@@ -60,10 +60,6 @@ async def send_reply(send: Send, status: int, body: bytes, headers: Headers) -> 
         }
     )
     await send({"type": "http.response.body", "body": body})
-
-
-async def send_json(send: Send, value: Any, status: int = 200) -> None:
-    await send_reply(send, status, msgspec.json.encode(value), [JSON])
 
 
 def error_body(error: SnoozeError, request_id: str) -> bytes:
