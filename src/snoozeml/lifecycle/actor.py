@@ -12,7 +12,7 @@ import msgspec
 from snoozeml.config.schema import ModelConfig
 from snoozeml.core.plan import WorkerFailure
 from snoozeml.core.request import InferenceRequest
-from snoozeml.errors import ModelFailed, ModelLoading, ShuttingDown, SnoozeError, WorkerCrashed
+from snoozeml.errors import ModelLoading, ShuttingDown, SnoozeError, WorkerCrashed
 from snoozeml.lifecycle import effects, events
 from snoozeml.lifecycle.crew import Crew, Surroundings
 from snoozeml.lifecycle.dispatch import Dispatch, Lane, Ticket
@@ -206,10 +206,7 @@ class ModelActor:
                 await self._ask(event, self._loads_asked)
         except TimeoutError:
             self._around.steward.look_again()
-            limit_s = self.config.load_timeout_secs
-            raise self.dispatch.blocked_by or ModelFailed(
-                f"model {self.config.id} was not ready within {limit_s:g} s (load_timeout_secs)"
-            ) from None
+            raise self.dispatch.blocked_by or self.crew.too_slow() from None
 
     def _wake_for_later(self, request: InferenceRequest) -> None:
         if self._state.phase is Phase.FAILED and time.monotonic() < self._state.retry_at:

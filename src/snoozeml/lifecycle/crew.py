@@ -167,6 +167,13 @@ class Crew:
             is_new=all(other.expected_bytes is None for other in others),
         )
 
+    def too_slow(self) -> ModelFailed:
+        """What a load that ran out of its time is answered with."""
+        limit_s = self.config.load_timeout_secs
+        return ModelFailed(
+            f"model {self.config.id} was not ready within {limit_s:g} s (load_timeout_secs)"
+        )
+
     def start(self, number: int) -> None:
         member = self._members[number] = _Member(self, self._owner)
         member.starting = self._around.tasks.create_task(self._start(number, member))
@@ -286,10 +293,7 @@ class Crew:
         if isinstance(error, SnoozeError):
             return error
         if isinstance(error, TimeoutError):
-            limit_s = self.config.load_timeout_secs
-            return ModelFailed(
-                f"model {self.config.id} was not ready within {limit_s:g} s (load_timeout_secs)"
-            )
+            return self.too_slow()
         _log.exception("loading failed", extra={"fields": {"model": self.config.id}})
         return Internal(f"loading model {self.config.id} failed; the server's log says why")
 
