@@ -17,18 +17,39 @@ DYNAMIC: Final = -1
 """How a dimension that is not fixed is shown to clients."""
 
 
-class TensorSpec(msgspec.Struct, frozen=True):
+class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """One input or output of a model.
 
     Attributes:
         shape: one entry per axis; empty for a scalar.
         batch_axis: the axis along which requests may be merged; None when there is none.
+        ragged_axis: another axis, along which requests in one batch may differ: inputs are padded
+            to the longest, outputs are cut back. Its dimension is a symbol, and all tensors of a
+            request with that symbol are equally long.
+
+    Attributes of inputs:
+        max_length: the most that the ragged axis may measure.
+        fill: what the ragged axis is padded with.
+        bounds: values lie in range(*bounds).
+        default: what an input is filled with that a request leaves out. Its dimensions are numbers
+            or symbols that inputs without a default have as well.
+
+    Attributes of two-tower models:
+        group: the tower that an input or output belongs to. A request may leave out all inputs of a
+            group, and then gets no outputs of it. An input without a group is always needed; an
+            output without one needs all inputs.
     """
 
     name: str
     datatype: Datatype
     shape: tuple[Dim, ...]
     batch_axis: int | None = None
+    ragged_axis: int | None = None
+    max_length: int | None = None
+    fill: int = 0
+    bounds: tuple[int, int] | None = None
+    default: Literal["ones", "zeros"] | None = None
+    group: str | None = None
 
     @property
     def public_shape(self) -> list[int]:
