@@ -7,7 +7,7 @@ import msgspec
 
 from snoozeml.core.tensors import Batching, Signature
 
-Format = Literal["onnx"]
+Format = Literal["onnx", "safetensors", "xgboost", "lightgbm", "python"]
 
 PLANS_FOLDER: Final = "plans"
 """Folder in the cache directory with one folder per plan, named after content and toolchain."""
@@ -23,7 +23,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """How a model is loaded, fed and read.
 
     Attributes:
-        graph: absolute path of the graph that the engine opens.
+        graph: absolute path of the graph that the engine opens; of the model's folder if it is
+            Python code.
+        weights_folder: absolute path of the folder that the graph's external weights are relative
+            to; None: the graph's own.
         prepared: the graph is optimised already and its weights lie beside it, ready to be mapped.
             False: preparing failed for the reason in `unprepared_because`, and the engine loads the
             original file plainly.
@@ -34,6 +37,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     format: Format
     graph: str
+    weights_folder: str | None = None
     prepared: bool
     unprepared_because: str | None = None
     signature: Signature

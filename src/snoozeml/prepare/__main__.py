@@ -6,14 +6,18 @@ Exit status 0 means that the outcome is complete, be it a plan or an error.
 import os
 import sys
 import traceback
+from importlib import import_module
 from typing import Final
 
 import msgspec
 
-from snoozeml.core.plan import PrepareJob, PrepareOutcome
+from snoozeml.core.plan import Format, PrepareJob, PrepareOutcome
 from snoozeml.errors import Internal, OutOfMemory, SnoozeError
 
 _NICENESS: Final = 5  # models that are being served go first
+
+_MODULES: Final[dict[Format, str]] = {"onnx": "snoozeml.prepare.onnx_model"}
+"""Where each format's `prepare(job)` is; imported for that format alone."""
 
 
 def main() -> None:
@@ -42,10 +46,11 @@ def _prepare(job: PrepareJob) -> PrepareOutcome:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     os.nice(_NICENESS)
     try:
-        from snoozeml.prepare.onnx_model import prepare_onnx
+        module = import_module(_MODULES[job.format])
     except ImportError as error:
         raise Internal(f"preparing models needs snoozeml[server]: {error}") from error
-    return prepare_onnx(job)
+    outcome: PrepareOutcome = module.prepare(job)
+    return outcome
 
 
 if __name__ == "__main__":

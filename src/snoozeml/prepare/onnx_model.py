@@ -1,15 +1,15 @@
 """Turning an ONNX model into a plan."""
 
+from functools import partial
 from pathlib import Path
 
-from snoozeml.core.plan import FileStamp, Plan, PrepareJob, PrepareOutcome
+from snoozeml.core.plan import Plan, PrepareJob, PrepareOutcome
 from snoozeml.core.tensors import Batching, Signature
 from snoozeml.errors import SnoozeError
 from snoozeml.prepare.batching import find_batching
-from snoozeml.prepare.cache import PlanCache
+from snoozeml.prepare.making import find_or_make
 from snoozeml.prepare.session import (
     GRAPH_FILE,
-    WEIGHTS_FILE,
     Session,
     open_plainly,
     open_plan,
@@ -25,7 +25,7 @@ class PlanDiffers(Exception):
     """What was written does not declare, or does not answer, what the model does."""
 
 
-def prepare_onnx(job: PrepareJob) -> PrepareOutcome:
+def prepare(job: PrepareJob) -> PrepareOutcome:
     """Find or make the plan of an ONNX model.
 
     A model that cannot be optimised ahead of time, or whose plan cannot be written to the cache,
@@ -36,33 +36,27 @@ def prepare_onnx(job: PrepareJob) -> PrepareOutcome:
         OutOfMemory: there was not enough memory to load it.
     """
     source = read_source(Path(job.model_path))
-    cache = PlanCache(Path(job.cache_dir), job.cache_limit_bytes)
-    key = source.key(job.toolchain)
     try:
-        plan = cache.find(key) or _make_plan(source, cache, key)
+        return find_or_make(job, source, partial(_make_plan, source))
     except SnoozeError:
         raise
     except Exception as error:  # a full disk, an optimiser that cannot cope: plain loading may do
         plan = _plain_plan(source, because=reason(error))
-    return PrepareOutcome(plan=plan, stamps=source.stamps + _stamps_of(plan))
+        return PrepareOutcome(plan=plan, stamps=source.stamps)
 
 
-def _make_plan(source: Source, cache: PlanCache, key: str) -> Plan:
-    with cache.draft() as draft:
-        session = optimise(source.path, draft)
-        signature, batching = _describe(session, source)
-        row_s = _check_plan(open_plan(draft), session, signature)
-        source.check_unchanged()
-        plan = Plan(
-            format="onnx",
-            graph=GRAPH_FILE,
-            prepared=True,
-            signature=signature,
-            batching=batching,
-            row_s=row_s,
-            weights_bytes=sum(path.stat().st_size for path in draft.iterdir()),
-        )
-        return cache.publish(draft, key, plan)
+def _make_plan(source: Source, draft: Path) -> Plan:
+    session = optimise(source.path, draft)
+    signature, batching = _describe(session, source)
+    return Plan(
+        format="onnx",
+        graph=GRAPH_FILE,
+        prepared=True,
+        signature=signature,
+        batching=batching,
+        row_s=_check_plan(open_plan(draft), session, signature),
+        weights_bytes=sum(path.stat().st_size for path in draft.iterdir()),
+    )
 
 
 def _plain_plan(source: Source, because: str) -> Plan:
@@ -96,12 +90,3 @@ def _check_plan(plan: Session, session: Session, signature: Signature) -> float 
         if not trials.same_answers(plan):
             raise PlanDiffers("the optimised graph answers otherwise than the model")
         return trials.row_s(plan)
-
-
-def _stamps_of(plan: Plan) -> tuple[FileStamp, ...]:
-    """Stamps of a prepared plan's own files; plan.json is left out, its time changes with use."""
-    if not plan.prepared:
-        return ()
-    graph = Path(plan.graph)
-    weights = graph.with_name(WEIGHTS_FILE)
-    return tuple(FileStamp.of(path) for path in (graph, weights) if path.exists())

@@ -1,6 +1,7 @@
 """A model as it lies on disk: read once, checked, and recognised by its content."""
 
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, file_digest
 from pathlib import Path
@@ -15,19 +16,25 @@ from snoozeml.prepare.external_data import external_files
 
 @dataclass(frozen=True)
 class Source:
-    """An ONNX model whose references to other files have been checked.
+    """A model's files, and what they hold.
 
     Attributes:
-        stamps: the model file's, then those of its external data files; taken before any of them
-            was read.
+        path: what the model is known by.
+        stamps: of all files that make up the model; taken before any of them was read.
         content: digest of all these files.
-        unranked_inputs: names of graph inputs that do not say how many axes they have.
+        unranked_inputs: names of an ONNX graph's inputs that do not say how many axes they have.
     """
 
     path: Path
     stamps: tuple[FileStamp, ...]
     content: bytes
-    unranked_inputs: frozenset[str]
+    unranked_inputs: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, path: Path, files: Sequence[Path]) -> "Source":
+        """Stamp and digest a model that consists of `files`. Raises OSError."""
+        stamps = tuple(map(FileStamp.of, files))
+        return cls(path, stamps, _digest(b"", files))
 
     @property
     def size_bytes(self) -> int:
@@ -48,7 +55,7 @@ class Source:
 
 
 def read_source(path: Path) -> Source:
-    """Read and check a model file.
+    """Read and check an ONNX model, whose external data must lie where it may be.
 
     Raises:
         ModelFailed: the file is missing, unreadable or not ONNX, or its external data is not where
@@ -93,7 +100,7 @@ def _parse(path: Path, content: bytes) -> ModelProto:
     return model
 
 
-def _digest(model: bytes, data_files: list[Path]) -> bytes:
+def _digest(model: bytes, data_files: Sequence[Path]) -> bytes:
     digest = blake2b(model)
     for file in data_files:
         with file.open("rb") as data:

@@ -10,7 +10,6 @@ import models
 from snoozeml.core.plan import PLANS_FOLDER, Plan, PrepareJob
 from snoozeml.errors import ModelFailed, OutOfMemory
 from snoozeml.prepare import onnx_model, session
-from snoozeml.prepare.onnx_model import prepare_onnx
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def prepare(model: Path) -> Plan:
         cache_dir=str(model.parent / "cache"),
         cache_limit_bytes=1 << 20,
     )
-    plan = prepare_onnx(job).plan
+    plan = onnx_model.prepare(job).plan
     assert plan is not None
     return plan
 

@@ -1,0 +1,38 @@
+"""The way every format takes to a plan: found in the cache, or made into a draft and published."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from snoozeml.core.plan import FileStamp, Plan, PrepareJob, PrepareOutcome
+from snoozeml.prepare.cache import PlanCache
+from snoozeml.prepare.session import WEIGHTS_FILE
+from snoozeml.prepare.source import Source
+
+Make = Callable[[Path], Plan]
+"""Writes a plan's files to a folder and returns the plan, whose `graph` is the name of one."""
+
+
+def find_or_make(job: PrepareJob, source: Source, make: Make) -> PrepareOutcome:
+    """The plan that a model's content gives.
+
+    Raises:
+        ModelFailed: the model's files changed meanwhile.
+        OSError: the cache directory cannot be written.
+        Whatever `make` raises.
+    """
+    cache = PlanCache(Path(job.cache_dir), job.cache_limit_bytes)
+    key = source.key(job.toolchain)
+    plan = cache.find(key)
+    if plan is None:
+        with cache.draft() as draft:
+            plan = make(draft)
+            source.check_unchanged()
+            plan = cache.publish(draft, key, plan)
+    return PrepareOutcome(plan=plan, stamps=source.stamps + _stamps_of(plan))
+
+
+def _stamps_of(plan: Plan) -> tuple[FileStamp, ...]:
+    """Stamps of a plan's own files; plan.json is left out, its time changes with use."""
+    graph = Path(plan.graph)
+    weights = graph.with_name(WEIGHTS_FILE)
+    return tuple(FileStamp.of(path) for path in (graph, weights) if path.exists())
