@@ -110,12 +110,13 @@ def test_of_two_plans_made_at_once_the_quicker_stays(tmp_path: Path) -> None:
 
 
 def test_the_least_recently_used_plans_make_room(tmp_path: Path) -> None:
-    cache = PlanCache(tmp_path, 4500)  # three plans with their descriptions, not four
+    cache = PlanCache(tmp_path, 35_000)  # three plans with their descriptions, not four
+    weights = bytes(10_000)
     for key, seconds_ago in (("oldest", 3000), ("old", 2000), ("found again", 4000)):
-        make(cache, key)
+        make(cache, key, weights)
         set_last_use(tmp_path, key, seconds_ago)
     cache.find("found again")
-    make(cache, "new")
+    make(cache, "new", weights)
     assert names(tmp_path) == {"old", "found again", "new"}
 
 
