@@ -10,7 +10,7 @@ MODELS := demo/models
 export ORT_DISABLE_TELEMETRY := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo run check test soak bench docs clean
+.PHONY: help venv demo run check test soak bench golden docs clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 8
@@ -43,6 +43,9 @@ soak: $(INSTALLED) ## Ten minutes of killed and hung workers and failing loads u
 
 bench: $(INSTALLED) ## Measure against a bare HTTP server, on this machine, in one run.
 	$(BIN)/python -m benchmarks
+
+golden: ## Ask the reference libraries again for the answers that tests compare with.
+	scripts/golden.sh build/golden $(PYTHON)
 
 docs: $(INSTALLED) ## Write the generated pages of docs/ anew.
 	$(BIN)/python -m snoozeml.cli.reference > docs/cli.md

@@ -111,6 +111,12 @@ class ModelFailed(SnoozeError):
     retryable = True
 
 
+class UnsupportedArchitecture(SnoozeError):
+    """A checkpoint's architecture is none of those that we can build a graph of."""
+
+    code = "unsupported_architecture"
+
+
 class ShuttingDown(SnoozeError):
     code = "shutting_down"
     retryable = True

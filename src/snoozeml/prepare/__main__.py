@@ -16,7 +16,10 @@ from snoozeml.errors import Internal, OutOfMemory, SnoozeError
 
 _NICENESS: Final = 5  # models that are being served go first
 
-_MODULES: Final[dict[Format, str]] = {"onnx": "snoozeml.prepare.onnx_model"}
+_MODULES: Final[dict[Format, str]] = {
+    "onnx": "snoozeml.prepare.onnx_model",
+    "safetensors": "snoozeml.prepare.safetensors.model",
+}
 """Where each format's `prepare(job)` is; imported for that format alone."""
 
 

@@ -6,11 +6,12 @@ from typing import Any, Final
 
 import onnxruntime as ort
 
-from snoozeml.errors import ModelFailed, OutOfMemory
+from snoozeml.errors import ModelFailed, OutOfMemory, SnoozeError
 
 GRAPH_FILE: Final = "plan.onnx"
 WEIGHTS_FILE: Final = "weights"
 _SMALLEST_OUTSIDE_BYTES: Final = 1024  # smaller tensors are quicker to parse than to map
+WEIGHTS_FOLDER_ENTRY: Final = "session.model_external_initializers_file_folder_path"
 _ERRORS_ONLY: Final = 3
 
 Session = Any
@@ -30,9 +31,14 @@ def optimise(model: Path, folder: Path) -> Session:
     return _open(model, options)
 
 
-def open_plan(folder: Path) -> Session:
-    """Open what `optimise` wrote, the way a worker does."""
-    return _open(folder / GRAPH_FILE, _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL))
+def open_plan(folder: Path, weights_folder: Path | None = None) -> Session:
+    """Open a finished plan, the way a worker does; see `core.plan.Plan` for the folders."""
+    options = _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
+    graph: Path | bytes = folder / GRAPH_FILE
+    if weights_folder is not None:
+        options.add_session_config_entry(WEIGHTS_FOLDER_ENTRY, str(weights_folder))
+        graph = (folder / GRAPH_FILE).read_bytes()  # for a path, the engine looks beside the graph
+    return _open(graph, options)
 
 
 def open_plainly(model: Path) -> Session:
@@ -45,9 +51,14 @@ def open_plainly(model: Path) -> Session:
     try:
         return _open(model, _options(ort.GraphOptimizationLevel.ORT_ENABLE_ALL))
     except Exception as error:  # the engine's errors share no base class
-        if isinstance(error, MemoryError) or "bad_alloc" in str(error):
-            raise OutOfMemory(f"out of memory while loading {model}") from error
-        raise ModelFailed(f"the engine cannot load {model}: {reason(error)}") from error
+        raise failure(error, f"the engine cannot load {model}") from error
+
+
+def failure(error: Exception, what: str) -> SnoozeError:
+    """The engine's error as ours; `what` says what could not be done."""
+    if isinstance(error, MemoryError) or "bad_alloc" in str(error):
+        return OutOfMemory(f"out of memory: {what}")
+    return ModelFailed(f"{what}: {reason(error)}")
 
 
 def reason(error: Exception) -> str:
@@ -65,5 +76,5 @@ def _options(level: Any) -> Any:
     return options
 
 
-def _open(path: Path, options: Any) -> Session:
-    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+def _open(model: Path | bytes, options: Any) -> Session:
+    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -31,6 +31,7 @@ STATUS: Final[Mapping[str, int]] = {
     "out_of_memory": 503,
     "worker_crashed": 503,
     "model_failed": 503,
+    "unsupported_architecture": 501,
     "shutting_down": 503,
     "deadline_exceeded": 504,
 }

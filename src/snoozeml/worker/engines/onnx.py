@@ -15,6 +15,7 @@ from snoozeml.wire.tensors import Array, Tensors
 from snoozeml.worker.politeness import NOBODY_WAITS, SOMEBODY_WAITS, run_politely
 
 _ERRORS_ONLY: Final = 3
+_WEIGHTS_FOLDER_ENTRY: Final = "session.model_external_initializers_file_folder_path"
 
 _PROVIDERS: Final = {
     "cuda": ("CUDAExecutionProvider", "onnxruntime-gpu, CUDA and cuDNN"),
@@ -85,24 +86,31 @@ class OnnxEngine:
         """
         options = _session_options(self._spec, packed=packed)
         provider, provider_options = _provider(self._spec.device)
-        graph = self._spec.plan.graph
         try:
+            graph = _graph(self._spec.plan)
             if provider == _CPU:
                 return _open_on_cpu(graph, options, NOBODY_WAITS if packed else SOMEBODY_WAITS)
             providers = [(provider, provider_options), _CPU]
             session = onnxruntime.InferenceSession(graph, options, providers=providers)
         except Exception as error:  # ONNX Runtime's errors share no base class
-            raise _named(error, ModelFailed, graph) from error
+            raise _named(error, ModelFailed, self._spec.plan.graph) from error
         return session._sess
 
 
-def _open_on_cpu(graph: str, options: Any, niceness: int) -> Any:
+def _graph(plan: Plan) -> str | bytes:
+    """For a path, the engine looks for weights beside the graph, whatever else it is told."""
+    return plan.graph if plan.weights_folder is None else Path(plan.graph).read_bytes()
+
+
+def _open_on_cpu(graph: str | bytes, options: Any, niceness: int) -> Any:
     """Make a session with work that gives way to others, though its runs will not.
 
     The first step reads the file and starts the threads for runs, which keep the priority that they
     are started with. The second optimises and packs; for a plan it is nearly all there is to do.
     """
-    session = onnxruntime_pybind11_state.InferenceSession(options, graph, True, False)
+    session = onnxruntime_pybind11_state.InferenceSession(
+        options, graph, isinstance(graph, str), False
+    )
     run_politely(partial(session.initialize_session, [_CPU], [{}], set()), niceness)
     return session
 
@@ -122,6 +130,8 @@ def _session_options(spec: WorkerSpec, *, packed: bool) -> Any:
     if spec.plan.prepared:  # it is optimised already
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.add_session_config_entry("session.disable_prepacking", str(int(not packed)))
+    if spec.plan.weights_folder is not None:
+        options.add_session_config_entry(_WEIGHTS_FOLDER_ENTRY, spec.plan.weights_folder)
     return options
 
 

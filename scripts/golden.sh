@@ -1,0 +1,12 @@
+#!/bin/sh
+# Make the golden files of tests/golden in an environment with the reference libraries.
+# Usage: scripts/golden.sh FOLDER [PYTHON]
+set -eu
+
+folder=$1
+python=${2:-python3}
+golden=$(dirname "$0")/../tests/golden
+
+[ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
+"$folder/bin/python" -m pip install --quiet --requirement "$golden/requirements.txt"
+"$folder/bin/python" "$golden/safetensors/make.py"

@@ -1,0 +1,1 @@
+"""Plans of safetensors checkpoints."""

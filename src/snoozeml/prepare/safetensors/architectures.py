@@ -1,0 +1,37 @@
+"""Which architectures we can build, and how one is found by its configuration."""
+
+from typing import Final
+
+from snoozeml.errors import UnsupportedArchitecture
+from snoozeml.prepare.safetensors import bert
+from snoozeml.prepare.safetensors.configuration import Config
+from snoozeml.prepare.safetensors.family import Build, Family
+
+FAMILIES: Final[tuple[Family, ...]] = (bert.FAMILY,)
+
+
+def find(config: Config) -> tuple[Family, Build]:
+    """The architecture that a configuration names, else the plain one of its model type.
+
+    Raises:
+        UnsupportedArchitecture: it is none of ours.
+    """
+    named = config.texts("architectures")
+    for family in FAMILIES:
+        for name in named:
+            if name in family.architectures:
+                return family, family.architectures[name]
+    model_type = config.text("model_type", "")
+    for family in FAMILIES:
+        if not named and family.model_type == model_type:
+            return family, next(iter(family.architectures.values()))
+    what = ", ".join(named) or model_type or "that config.json does not name"
+    raise UnsupportedArchitecture(
+        f"the architecture {what} is not supported; supported: {', '.join(supported())}."
+        " A folder with a snooze_model.py can serve any model with Python code"
+    )
+
+
+def supported() -> list[str]:
+    """The names of all architectures."""
+    return [name for family in FAMILIES for name in family.architectures]

@@ -1,0 +1,113 @@
+"""Layers that many architectures share, made of a checkpoint's tensors under their usual names."""
+
+from collections.abc import Callable
+from typing import Final
+
+from snoozeml.errors import ModelFailed
+from snoozeml.prepare.safetensors.graph import Graph, Value, Weights
+
+
+def linear(g: Graph, w: Weights, x: Value) -> Value:
+    """`x @ weight.T + bias`, the bias being optional.
+
+    Shapes:
+        x: (rows, in); weight: (out, in); returns: (rows, out)
+    """
+    return g.op("Gemm", x, w["weight"], w.maybe("bias"), transB=1)
+
+
+def norm(g: Graph, w: Weights, x: Value, eps: float) -> Value:
+    """Layer normalisation over the last axis; the bias is optional."""
+    scale, bias = scale_and_bias(w)
+    return g.op("LayerNormalization", x, scale, bias, axis=-1, epsilon=eps)
+
+
+def add_norm(g: Graph, w: Weights, x: Value, skip: Value, eps: float) -> Value:
+    """Layer normalisation of `x + skip`.
+
+    Shapes:
+        x, skip: (rows, features) or (batch, rows, features)
+    """
+    scale, bias = scale_and_bias(w)
+    return g.op("SkipLayerNormalization", x, skip, scale, bias, epsilon=eps)
+
+
+def scale_and_bias(w: Weights) -> tuple[Value, Value | None]:
+    """Of a normalisation; the oldest checkpoints say gamma and beta."""
+    if "gamma" in w:
+        return w["gamma"], w.maybe("beta")
+    return w["weight"], w.maybe("bias")
+
+
+def embedding(g: Graph, w: Weights, ids: Value) -> Value:
+    """Rows of a table. Shapes: ids: any; returns: (*ids, features)"""
+    return g.op("Gather", w["weight"], ids, axis=0)
+
+
+def attention(g: Graph, q: Value, k: Value, v: Value, *, heads: int, **optional: Value) -> Value:
+    """Scaled dot-product attention of all heads.
+
+    Args:
+        optional: `key_mask`, int32 (batch, keys), 0 where a key is not seen; `bias`, float32
+            (1 or batch, 1 or heads, queries, keys), added to the scores.
+
+    Shapes:
+        q: (batch, queries, heads * size); k, v: (batch, keys, heads * size); returns: like q
+    """
+    return g.op(
+        "MultiHeadAttention",
+        *(q, k, v, None),
+        optional.get("key_mask"),
+        optional.get("bias"),
+        num_heads=heads,
+        mask_filter_value=LOWEST,
+    )
+
+
+LOWEST: Final = -3.4028234663852886e38
+"""The lowest float32: what it is added to has no weight after a softmax."""
+
+
+def activation(g: Graph, name: str, x: Value) -> Value:
+    """An activation function under the name that configurations give it.
+
+    Raises:
+        ModelFailed: there is none of this name.
+    """
+    if name not in _ACTIVATIONS:
+        known = ", ".join(sorted(_ACTIVATIONS))
+        raise ModelFailed(f"config.json: the activation {name!r} is not supported; known: {known}")
+    return _ACTIVATIONS[name](g, x)
+
+
+def _one(kind: str, **attributes: str) -> Callable[[Graph, Value], Value]:
+    return lambda g, x: g.op(kind, x, **attributes)
+
+
+def _silu(g: Graph, x: Value) -> Value:
+    return g.op("Mul", x, g.op("Sigmoid", x))
+
+
+def _relu_squared(g: Graph, x: Value) -> Value:
+    positive = g.op("Relu", x)
+    return g.op("Mul", positive, positive)
+
+
+_GELU: Final = _one("Gelu")
+_GELU_TANH: Final = _one("FastGelu")
+
+_ACTIVATIONS: Final[dict[str, Callable[[Graph, Value], Value]]] = {
+    "gelu": _GELU,
+    "gelu_python": _GELU,
+    "gelu_new": _GELU_TANH,
+    "gelu_fast": _GELU_TANH,
+    "gelu_pytorch_tanh": _GELU_TANH,
+    "quick_gelu": _one("QuickGelu"),
+    "relu": _one("Relu"),
+    "relu2": _relu_squared,
+    "silu": _silu,
+    "swish": _silu,
+    "tanh": _one("Tanh"),
+    "sigmoid": _one("Sigmoid"),
+    "linear": lambda _, x: x,
+}

@@ -1,0 +1,90 @@
+"""A model's config.json, read with errors that name file and key."""
+
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+
+from snoozeml.errors import ModelFailed
+
+_Value = TypeVar("_Value", int, float, str, bool)
+
+_KINDS: Final = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+
+
+class Config:
+    """Settings of a model; a key that is missing or null has its default, if there is one.
+
+    Args:
+        where: how the settings are called in errors.
+    """
+
+    def __init__(self, settings: dict[str, Any], where: str = "config.json") -> None:
+        self._settings: Final = settings
+        self._where: Final = where
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Raises ModelFailed: the file is missing or holds no JSON object."""
+        try:
+            settings = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+        except OSError as error:
+            raise ModelFailed(f"{file.name} cannot be read: {error.strerror}") from None
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise ModelFailed(f"{file.name} is not a JSON object: {error}") from None
+        return cls(settings, file.name)
+
+    def __contains__(self, key: str) -> bool:
+        return self._settings.get(key) is not None
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        return self._get(key, int, default)
+
+    def size(self, key: str, default: int | None = None) -> int:
+        """A whole number above 0."""
+        value = self.integer(key, default)
+        if value < 1:
+            raise ModelFailed(f"{self._where}: {key} must be above 0, and is {value}")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        return self._get(key, float, default)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        return self._get(key, str, default)
+
+    def flag(self, key: str, default: bool | None = None) -> bool:
+        return self._get(key, bool, default)
+
+    def texts(self, key: str) -> list[str]:
+        """A list of texts; empty when it is missing."""
+        return self._convert(key, list[str], "a list of texts") if key in self else []
+
+    def integers(self, key: str) -> list[int]:
+        """A list of whole numbers, or one of them; empty when it is missing."""
+        if key not in self:
+            return []
+        found = self._convert(key, int | list[int], "a whole number or a list of them")
+        return [found] if isinstance(found, int) else found
+
+    def section(self, key: str) -> "Config":
+        """Settings inside these; empty when they are missing."""
+        inner = self._convert(key, dict[str, Any], "an object") if key in self else {}
+        return Config(inner, f"{self._where}: {key}")
+
+    def _get(self, key: str, kind: type[_Value], default: _Value | None) -> _Value:
+        if key in self:
+            found: _Value = self._convert(key, kind, _KINDS[kind])
+            return found
+        if default is None:
+            raise ModelFailed(f"{self._where} lacks {key}")
+        return default
+
+    def _convert(self, key: str, kind: Any, expected: str) -> Any:
+        value = self._settings[key]
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            raise ModelFailed(
+                f"{self._where}: {key} must be {expected}, and is {value!r:.80}"
+            ) from None

@@ -1,0 +1,133 @@
+"""Turning a folder with a safetensors checkpoint and its config.json into a plan.
+
+The graph is built from the architecture, with operators that are fused already; nothing is left to
+optimise. Its weights stay in the checkpoint, where workers map them.
+"""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from snoozeml.core.plan import FileStamp, Plan, PrepareJob, PrepareOutcome
+from snoozeml.core.tensors import Signature, TensorSpec
+from snoozeml.errors import ModelFailed
+from snoozeml.prepare.making import find_or_make
+from snoozeml.prepare.safetensors.architectures import find
+from snoozeml.prepare.safetensors.checkpoint import INDEX_FILE, read_checkpoint, weight_files
+from snoozeml.prepare.safetensors.configuration import Config
+from snoozeml.prepare.safetensors.graph import Graph
+from snoozeml.prepare.safetensors.heads import states
+from snoozeml.prepare.safetensors.sentence import (
+    MODULES_FILE,
+    Module,
+    add_embedding,
+    module_tensors,
+    read_modules,
+)
+from snoozeml.prepare.session import GRAPH_FILE, Session, failure, open_plan
+from snoozeml.prepare.source import Source
+from snoozeml.prepare.trials import trials_of
+from snoozeml.wire.tensors import DTYPES, Array
+
+CONFIG_FILE: Final = "config.json"
+_TRIAL_LENGTH: Final = 8
+_DO_NOT_FIT: Final = "the weights do not fit the architecture"
+
+
+def prepare(job: PrepareJob) -> PrepareOutcome:
+    """Find or make the plan of a checkpoint.
+
+    Args:
+        job: its `model_path` is the folder, or one safetensors file in it.
+
+    Raises:
+        UnsupportedArchitecture: it is none of those that we can build.
+        ModelFailed: files are missing, broken, or do not fit the architecture.
+        OutOfMemory: there was not enough memory to try it.
+    """
+    path = Path(job.model_path)
+    folder = path if path.is_dir() else path.parent
+    try:
+        # A file that appears in the folder may change what the model is.
+        stamp = FileStamp.of(folder)
+        checkpoint, modules = weight_files(path), read_modules(folder)
+        source = _source(path, folder, checkpoint, modules)
+        outcome = find_or_make(job, source, partial(_make_plan, folder, checkpoint, modules))
+    except FileNotFoundError as error:
+        raise ModelFailed(f"file not found: {error.filename}") from None
+    except OSError as error:
+        raise ModelFailed(f"{error.filename} cannot be used: {error.strerror}") from error
+    return msgspec.structs.replace(outcome, stamps=(stamp, *outcome.stamps))
+
+
+def _source(path: Path, folder: Path, checkpoint: list[Path], modules: list[Module]) -> Source:
+    listed = [folder / name for name in (INDEX_FILE, MODULES_FILE) if (folder / name).exists()]
+    inner = [file for module in modules for file in module.files]
+    source = Source.of(path, [folder / CONFIG_FILE, *checkpoint, *listed, *inner])
+    # The plan refers to the files where they are: a copy elsewhere needs a plan of its own.
+    return replace(source, content=source.content + str(folder.resolve()).encode())
+
+
+def _make_plan(folder: Path, checkpoint: list[Path], modules: list[Module], draft: Path) -> Plan:
+    graph = build(folder, checkpoint, modules)
+    weights_folder = graph.write(draft)
+    session = _open(draft, weights_folder)
+    return Plan(
+        format="safetensors",
+        graph=GRAPH_FILE,
+        weights_folder=None if weights_folder is None else str(weights_folder),
+        prepared=True,
+        signature=graph.signature,
+        batching="merge",
+        row_s=_row_s(session, graph.signature),
+        weights_bytes=graph.weights_bytes,
+    )
+
+
+def build(folder: Path, checkpoint: list[Path], modules: list[Module]) -> Graph:
+    """The graph of a checkpoint, not yet written."""
+    config = Config.read(folder / CONFIG_FILE)
+    family, add_architecture = find(config)
+    graph = Graph(read_checkpoint(checkpoint) | module_tensors(modules), folder)
+    if modules and family.encode is not None:
+        encoded = family.encode(graph, config)
+        states(graph, config, encoded)
+        add_embedding(graph, modules, encoded, config.size("hidden_size"))
+    else:
+        add_architecture(graph, config)
+    return graph
+
+
+def _open(draft: Path, weights_folder: Path | None) -> Session:
+    try:
+        return open_plan(draft, weights_folder)
+    except Exception as error:  # the engine's errors share no base class
+        raise failure(error, _DO_NOT_FIT) from error
+
+
+def _row_s(session: Session, signature: Signature) -> float | None:
+    """How long a row takes.
+
+    Raises:
+        ModelFailed: the graph does not run.
+    """
+    try:
+        session.run(None, {spec.name: _made_up(spec) for spec in signature.inputs})
+    except Exception as error:  # the engine's errors share no base class
+        raise failure(error, _DO_NOT_FIT) from error
+    with trials_of(session, signature) as trials:
+        return trials.row_s(session)
+
+
+def _made_up(spec: TensorSpec) -> Array:
+    """One row that any model accepts."""
+    length = min(_TRIAL_LENGTH, spec.max_length or _TRIAL_LENGTH)
+    shape = [dim if isinstance(dim, int) else length for dim in spec.shape]
+    if spec.batch_axis is not None:
+        shape[spec.batch_axis] = 1
+    value = 1 if spec.default == "ones" else 0
+    return np.full(shape, value, DTYPES[spec.datatype])

@@ -1,0 +1,143 @@
+"""Texts as token ids: what a text model takes, and how it computes on real tokens only.
+
+Texts of a batch differ in length and are padded to the longest. Nearly all the work of an encoder
+is in its linear layers, to which the tokens are independent rows: there the padding is left out.
+Only attention needs to know which tokens belong to one text, so just around it they are padded.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from onnx import TensorProto
+
+from snoozeml.core.tensors import TensorSpec
+from snoozeml.prepare.safetensors.configuration import Config
+from snoozeml.prepare.safetensors.graph import Graph, Value
+
+_SHAPE: Final = ("batch", "sequence")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A text model's work before its head.
+
+    Attributes:
+        hidden: (tokens, features), of the last layer.
+        pooled: (batch, features), where the architecture has a pooler and the checkpoint, too.
+    """
+
+    tokens: "Tokens"
+    hidden: Value
+    pooled: Value | None = None
+
+
+class Tokens:
+    """The real tokens of a batch of padded texts.
+
+    A text's first position counts as real even if its mask says otherwise: some heads read it. For
+    attention it is masked all the same.
+
+    Attributes:
+        input_ids: (batch, sequence), padded.
+        ids: (tokens,)
+        columns: (tokens,), the position of each token in its text.
+        key_mask: int32 (batch, sequence), for `blocks.attention`.
+        mask: bool (batch, sequence).
+    """
+
+    def __init__(self, g: Graph, input_ids: Value, attention_mask: Value) -> None:
+        self._g: Final = g
+        self.input_ids: Final = input_ids
+        self.key_mask: Final = g.op("Cast", attention_mask, to=TensorProto.INT32)
+        self.mask: Final = g.op("Cast", attention_mask, to=TensorProto.BOOL)
+        self._shape: Final = g.op("Shape", input_ids)
+        sequence = g.op("Squeeze", g.op("Shape", input_ids, start=1, end=2))
+        zero, one = (g.constant(value, np.int64) for value in (0, 1))
+        positions = g.op("Range", zero, sequence, one)
+        kept = g.op("Or", self.mask, g.op("Equal", positions, zero))
+        flat = g.op("Reshape", kept, g.ints(-1))
+        self._index: Final = g.op("Squeeze", g.op("NonZero", flat), g.ints(0))
+        counted = g.op("CumSum", g.op("Cast", flat, to=TensorProto.INT64), zero)
+        self._inverse: Final = g.op("Reshape", g.op("Sub", counted, one), self._shape)
+        self.ids: Final = self.pack(input_ids)
+        self.columns: Final = self.pack(g.op("Expand", positions, self._shape))
+
+    def pack(self, x: Value, features: int | None = None) -> Value:
+        """Leave the padding out.
+
+        Shapes:
+            x: (batch, sequence) or, if `features` is given, (batch, sequence, features)
+            returns: (tokens,) or (tokens, features)
+        """
+        shape = (-1,) if features is None else (-1, features)
+        flat = self._g.op("Reshape", x, self._g.ints(*shape))
+        return self._g.op("Gather", flat, self._index, axis=0)
+
+    def pad(self, x: Value) -> Value:
+        """Put tokens where they belong; what is at other places has no meaning.
+
+        Shapes:
+            x: (tokens, *features); returns: (batch, sequence, *features)
+        """
+        return self._g.op("Gather", x, self._inverse, axis=0)
+
+    def restore(self, x: Value) -> Value:
+        """Put tokens where they belong, among zeros.
+
+        Shapes:
+            x: (tokens, features); returns: (batch, sequence, features)
+        """
+        mask = self._g.op("Unsqueeze", self.mask, self._g.ints(2))
+        return self._g.op("Where", mask, self.pad(x), self._g.constant(0.0))
+
+    def first(self, x: Value) -> Value:
+        """What each text has at its first position.
+
+        Shapes:
+            x: (tokens, features); returns: (batch, features)
+        """
+        first = self._g.op("Gather", self._inverse, self._g.constant(0, np.int64), axis=1)
+        return self._g.op("Gather", x, first, axis=0)
+
+
+def token_inputs(g: Graph, config: Config, *, max_length: int | None = None) -> Tokens:
+    """Declare `input_ids` and `attention_mask`, which is all ones when it is not given."""
+    ids = TensorSpec(
+        "input_ids",
+        "INT64",
+        _SHAPE,
+        batch_axis=0,
+        ragged_axis=1,
+        max_length=max_length,
+        bounds=(0, config.size("vocab_size")),
+    )
+    mask = TensorSpec(
+        "attention_mask", "INT64", _SHAPE, batch_axis=0, ragged_axis=1, default="ones"
+    )
+    return Tokens(g, g.input(ids), g.input(mask))
+
+
+def token_types(g: Graph, tokens: Tokens, kinds: int) -> Value:
+    """Declare `token_type_ids`, zeros when not given. Shapes: returns: (tokens,)"""
+    spec = TensorSpec(
+        "token_type_ids",
+        "INT64",
+        _SHAPE,
+        batch_axis=0,
+        ragged_axis=1,
+        bounds=(0, kinds),
+        default="zeros",
+    )
+    return tokens.pack(g.input(spec))
+
+
+def token_output(g: Graph, name: str, tokens: Tokens, x: Value, features: int) -> None:
+    """Answer with a vector per token. Shapes: x: (tokens, features)"""
+    spec = TensorSpec(name, "FP32", (*_SHAPE, features), batch_axis=0, ragged_axis=1)
+    g.output(spec, tokens.restore(x))
+
+
+def text_output(g: Graph, name: str, x: Value, features: int) -> None:
+    """Answer with a vector per text. Shapes: x: (batch, features)"""
+    g.output(TensorSpec(name, "FP32", ("batch", features), batch_axis=0), x)

@@ -1,0 +1,36 @@
+"""Every architecture against what the reference library answered; see tests/golden/safetensors."""
+
+from pathlib import Path
+
+import pytest
+
+from golden.safetensors.compare import FOLDERS, largest_difference
+from snoozeml.core.plan import PrepareJob
+from snoozeml.errors import UnsupportedArchitecture
+from snoozeml.prepare.safetensors.architectures import supported
+from snoozeml.prepare.safetensors.configuration import Config
+from snoozeml.prepare.safetensors.model import CONFIG_FILE, prepare
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_plan_answers_like_the_reference(folder: Path, tmp_path: Path) -> None:
+    assert largest_difference(folder, tmp_path) < 1e-5
+
+
+def test_every_architecture_has_a_golden_file() -> None:
+    golden = {n for f in FOLDERS for n in Config.read(f / CONFIG_FILE).texts("architectures")}
+    assert set(supported()) <= golden
+
+
+def test_an_unknown_architecture_is_named_with_those_that_are_known(tmp_path: Path) -> None:
+    (tmp_path / CONFIG_FILE).write_text('{"architectures": ["MambaModel"]}')
+    (tmp_path / "model.safetensors").write_bytes((FOLDERS[0] / "model.safetensors").read_bytes())
+    job = PrepareJob(
+        model_path=str(tmp_path),
+        format="safetensors",
+        toolchain="t",
+        cache_dir=str(tmp_path / "cache"),
+        cache_limit_bytes=1 << 30,
+    )
+    with pytest.raises(UnsupportedArchitecture, match=r"MambaModel is not supported.*BertModel"):
+        prepare(job)

@@ -1,0 +1,74 @@
+"""How far a plan's answers are from the golden ones."""
+
+from pathlib import Path
+
+import numpy as np
+
+from snoozeml.core.plan import PrepareJob
+from snoozeml.core.tensors import TensorSpec
+from snoozeml.prepare.safetensors.model import prepare
+from snoozeml.prepare.session import open_plan
+from snoozeml.wire.tensors import DTYPES, Array, Tensors
+
+HERE = Path(__file__).parent
+FOLDERS = sorted(path.parent for path in HERE.glob("*/golden.npz"))
+
+
+def largest_difference(folder: Path, cache_dir: Path) -> float:
+    """Over all requests and outputs, relative to the largest value of the output.
+
+    What is answered at masked positions has no meaning and is not compared.
+    """
+    job = PrepareJob(
+        model_path=str(folder),
+        format="safetensors",
+        toolchain="golden",
+        cache_dir=str(cache_dir),
+        cache_limit_bytes=1 << 30,
+    )
+    plan = prepare(job).plan
+    assert plan is not None
+    weights_folder = None if plan.weights_folder is None else Path(plan.weights_folder)
+    session = open_plan(Path(plan.graph).parent, weights_folder)
+    specs = {spec.name: spec for spec in plan.signature.outputs}
+    largest = 0.0
+    for inputs, wanted in _requests(folder):
+        names = [name for name in wanted if name in specs]
+        assert names, "the plan has none of the reference's outputs"
+        answers = session.run(names, _complete(plan.signature.inputs, inputs))
+        for name, answer in zip(names, answers, strict=True):
+            difference = _difference(answer, wanted[name], _mask(inputs, specs[name]))
+            largest = max(largest, difference)
+    return largest
+
+
+def _requests(folder: Path) -> list[tuple[Tensors, Tensors]]:
+    with np.load(folder / "golden.npz") as golden:
+        requests: dict[str, dict[str, Tensors]] = {}
+        for key in golden.files:
+            number, way, name = key.split("/")
+            requests.setdefault(number, {"in": {}, "out": {}})[way][name] = golden[key]
+    return [(request["in"], request["out"]) for request in requests.values()]
+
+
+def _complete(specs: tuple[TensorSpec, ...], inputs: Tensors) -> Tensors:
+    """With inputs that the reference does not take, or that were left out."""
+    shape = next(iter(inputs.values())).shape
+    fill = {"ones": np.ones, "zeros": np.zeros}
+    return {
+        spec.name: inputs[spec.name].astype(DTYPES[spec.datatype])
+        if spec.default is None or spec.name in inputs
+        else fill[spec.default](shape, DTYPES[spec.datatype])
+        for spec in specs
+    }
+
+
+def _mask(inputs: Tensors, spec: TensorSpec) -> Array | None:
+    return inputs["attention_mask"] if spec.ragged_axis is not None else None
+
+
+def _difference(answer: Array, wanted: Array, mask: Array | None) -> float:
+    assert answer.shape == wanted.shape
+    if mask is not None:
+        answer, wanted = answer[mask != 0], wanted[mask != 0]
+    return float(np.abs(answer - wanted).max() / np.abs(wanted).max())

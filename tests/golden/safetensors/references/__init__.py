@@ -1,0 +1,1 @@
+"""The models that golden files are made of, one module per family."""

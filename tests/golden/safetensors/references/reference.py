@@ -1,0 +1,101 @@
+"""What a golden file is made of, and the models of the transformers library as such."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class Reference(Protocol):
+    """A model to compare with.
+
+    Attributes:
+        config: as in its config.json.
+        tensors: as in its checkpoint.
+        inputs: requests to answer.
+    """
+
+    config: dict[str, Any]
+    tensors: dict[str, np.ndarray]
+    inputs: Sequence[Arrays]
+
+    def infer(self, inputs: Arrays) -> Arrays: ...
+
+
+class Transformers:
+    """A model of the transformers library, with every parameter random.
+
+    Its own initialisation has biases of zero and scales of one, and would hide where they go.
+    """
+
+    def __init__(self, model: PreTrainedModel, inputs: Sequence[Arrays], seed: int = 0) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                noise = torch.randn(parameter.shape, generator=generator)
+                parameter.add_(0.1 * noise)
+        self._model = model.eval()
+        self.inputs = inputs
+        self.config = {"architectures": [type(model).__name__]} | model.config.to_diff_dict()
+        self.tensors = _checkpoint(model)
+
+    def infer(self, inputs: Arrays) -> Arrays:
+        with torch.no_grad():
+            given = {name: torch.from_numpy(array) for name, array in inputs.items()}
+            outputs = self._model(**given)
+        return {
+            name: value.numpy()
+            for name, value in outputs.items()
+            if isinstance(value, torch.Tensor) and value.ndim > 0
+        }
+
+
+def _checkpoint(model: PreTrainedModel) -> dict[str, np.ndarray]:
+    """The state as the library saves it: tied tensors once."""
+    seen: set[int] = set()
+    tensors = {}
+    for name, tensor in model.state_dict().items():
+        if tensor.data_ptr() not in seen:
+            seen.add(tensor.data_ptr())
+            tensors[name] = tensor.contiguous().numpy()
+    return tensors
+
+
+def texts(vocabulary: int, *, types: int = 0, longest: int = 9, seed: int = 1) -> list[Arrays]:
+    """Requests of several lengths and masks.
+
+    Args:
+        types: kinds of token types; 0: the model takes none.
+    """
+    random = np.random.default_rng(seed)
+    requests = []
+    for masks in _masks(longest):
+        ids = random.integers(3, vocabulary, masks.shape)
+        request = {"input_ids": ids, "attention_mask": masks}
+        if types:
+            request["token_type_ids"] = random.integers(0, types, masks.shape)
+        requests.append(request)
+    return requests
+
+
+def _masks(longest: int) -> list[np.ndarray]:
+    one, four = np.ones((1, 1), np.int64), np.ones((1, 4), np.int64)
+    ragged = np.ones((3, longest), np.int64)
+    ragged[1, longest // 2 :] = 0
+    ragged[2, 1:] = 0
+    holes = np.ones((2, longest), np.int64)
+    holes[0, 2:4] = 0
+    holes[1, :3] = 0
+    return [one, four, ragged, holes]
+
+
+def images(size: int, *, channels: int = 3, seed: int = 1) -> list[Arrays]:
+    random = np.random.default_rng(seed)
+    return [
+        {"pixel_values": random.normal(size=(rows, channels, size, size)).astype(np.float32)}
+        for rows in (1, 3)
+    ]
