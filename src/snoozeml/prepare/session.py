@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import onnxruntime as ort
+from onnx import ModelProto
 
 from snoozeml.errors import ModelFailed, OutOfMemory, SnoozeError
 
@@ -52,6 +53,12 @@ def open_plainly(model: Path) -> Session:
         return _open(model, _options(ort.GraphOptimizationLevel.ORT_ENABLE_ALL))
     except Exception as error:  # the engine's errors share no base class
         raise failure(error, f"the engine cannot load {model}") from error
+
+
+def open_model(model: ModelProto) -> Session:
+    """Open a model that is in memory, with all its tensors, as it is."""
+    options = _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
+    return _open(model.SerializeToString(), options)
 
 
 def failure(error: Exception, what: str) -> SnoozeError:
