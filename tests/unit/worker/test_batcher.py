@@ -7,14 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snoozeml.worker.batcher import Batcher, Run, Wait
+from snoozeml.worker.limits import Limits
 from snoozeml.worker.pacing import AdaptivePace, FixedPace
 from unit.worker.simulation import MAX_ROWS, pending
 
 DELAY_S = 0.010
+MAX_TOKENS = 64
 
 
 def batcher(delay_s: float = 0.0, max_rows: int = MAX_ROWS) -> Batcher:
-    return Batcher(max_rows, FixedPace(delay_s))
+    return Batcher(Limits(max_rows, MAX_TOKENS), FixedPace(delay_s))
 
 
 def fill(target: Batcher, *requests: tuple[float, Hashable, int]) -> None:
@@ -99,14 +101,14 @@ def test_when_no_request_will_come_nothing_is_waited_for() -> None:
 def test_with_one_row_per_batch_every_request_runs_alone_and_at_once() -> None:
     subject = batcher(DELAY_S)
     fill(subject, (1.0, "a", 1), (1.0, "a", 1))
-    subject.limit_rows(1)
+    subject.limit(Limits(1, MAX_TOKENS))
     assert [ids(subject.next(1.0)) for _ in range(2)] == [[0], [1]]
 
 
 def test_a_limit_can_be_lowered_and_never_raised() -> None:
     subject = batcher()
     for rows in (3, 5):
-        subject.limit_rows(rows)
+        subject.limit(Limits(rows, MAX_TOKENS))
     fill(subject, *[(0, "a", 1)] * 4)
     assert [ids(subject.next(9)) for _ in range(2)] == [[0, 1, 2], [3]]
 
@@ -141,7 +143,7 @@ def test_everybody_is_served_in_turn_and_in_time(
     requests: list[tuple[float, str, int]], adaptive: bool
 ) -> None:
     pace = AdaptivePace(DELAY_S) if adaptive else FixedPace(DELAY_S)
-    subject, now, served = Batcher(8, pace), 0.0, []
+    subject, now, served = Batcher(Limits(8, MAX_TOKENS), pace), 0.0, []
     for number, (after_s, key, rows) in enumerate(requests):
         now += after_s
         subject.add(pending(number, now, key, rows), backlog=0)

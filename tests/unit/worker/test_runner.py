@@ -20,6 +20,7 @@ from snoozeml.worker.rows import RowLayout
 from snoozeml.worker.runner import Answer, Runner
 
 MAX_ROWS = 8
+MAX_TOKENS = 64
 LAYOUT = RowLayout(SIGNATURE)
 ALL = ("y", "next_state", "label")
 
@@ -43,6 +44,7 @@ def runner(
         plan=plan,
         device="cpu",
         max_batch_size=MAX_ROWS,
+        max_batch_tokens=MAX_TOKENS,
         max_batch_delay_s=0,
         batching="adaptive",
         threads=1,
@@ -121,7 +123,7 @@ def test_a_model_that_does_not_bear_merging_is_not_merged_again(how: str, why: s
         assert_equal(answer, FakeEngine(how).infer(sent.inputs, sent.outputs))
     (notice,) = notices
     assert re.search(why, notice.message)
-    assert subject.batch_rows == 1
+    assert subject.limits.rows == 1
     engine.runs.clear()
     subject.run([request(3 * MAX_ROWS)])
     assert engine.runs == [3 * MAX_ROWS]
@@ -135,7 +137,7 @@ def test_only_the_request_that_fails_alone_fails() -> None:
     assert isinstance(answers[1].result, ValueError)
     for index in (0, 2):
         assert_equal(answers[index], FakeEngine().infer(batch[index].inputs, ALL))
-    assert subject.batch_rows == MAX_ROWS
+    assert subject.limits.rows == MAX_ROWS
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ def test_rows_that_there_is_no_memory_for_run_in_smaller_numbers_from_then_on(
     for answer, sent in zip(subject.run(batch), batch, strict=True):
         assert_equal(answer, FakeEngine().infer(sent.inputs, ALL))
         assert answer.batch_rows <= room
-    assert subject.batch_rows == limit
+    assert subject.limits.rows == limit
     assert [notice.code for notice in notices] == ["out_of_memory"] * (limit < MAX_ROWS)
     assert all(f"at most {limit} rows, not {MAX_ROWS}" in notice.message for notice in notices)
     engine.runs.clear()
@@ -173,7 +175,7 @@ def test_rows_that_fit_nowhere_leave_the_limit_to_others() -> None:
     subject = runner(FakeEngine("has room for 0"), notices=notices)
     for batch in ([request(2), request(2), request(3)], [request(3 * MAX_ROWS)], [request(1)]):
         assert all(isinstance(a.result, OutOfMemory) for a in subject.run(batch))
-    assert (subject.batch_rows, notices) == (MAX_ROWS, [])
+    assert (subject.limits.rows, notices) == (MAX_ROWS, [])
 
 
 def test_what_cannot_be_cut_and_has_no_room_fails() -> None:
@@ -191,7 +193,7 @@ def test_an_output_of_another_datatype_fails() -> None:
 def test_values_that_are_not_numbers_agree_with_themselves() -> None:
     subject = runner(FakeEngine("is not a number"))
     subject.run([request(1), request(1)])
-    assert subject.batch_rows == MAX_ROWS
+    assert subject.limits.rows == MAX_ROWS
 
 
 @pytest.mark.parametrize("rows", [MAX_ROWS, MAX_ROWS + 1, 3 * MAX_ROWS])
@@ -210,7 +212,7 @@ def test_pieces_that_lose_rows_are_never_put_together() -> None:
     sent = request(MAX_ROWS + 1)
     (answer,) = subject.run([sent])
     assert_equal(answer, FakeEngine("loses a row").infer(sent.inputs, ALL))
-    assert subject.batch_rows == 1
+    assert subject.limits.rows == 1
 
 
 def test_row_by_row_every_row_is_a_run() -> None:
