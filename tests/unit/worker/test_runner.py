@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from snoozeml.errors import InferenceFailed, OutOfMemory
 from snoozeml.wire.tensors import Array, Tensors
 from snoozeml.worker.agreement import agree
 from snoozeml.worker.batcher import Pending
+from snoozeml.worker.limits import Limits
 from snoozeml.worker.rows import RowLayout
 from snoozeml.worker.runner import Answer, Runner
 
@@ -68,6 +70,28 @@ def request(
 def pending(inputs: Tensors, outputs: tuple[str, ...] = ALL) -> Pending:
     rows, key = LAYOUT.count(inputs), LAYOUT.batch_key(inputs, outputs)
     return Pending(0, 1, 0.0, 0.0, inputs, outputs, rows, key)
+
+
+RAGGED = Signature(
+    tuple(
+        msgspec.structs.replace(s, ragged_axis=1 if s.name == "x" else None)
+        for s in SIGNATURE.inputs
+    ),
+    tuple(
+        msgspec.structs.replace(s, ragged_axis=1 if s.name == "y" else None)
+        for s in SIGNATURE.outputs
+    ),
+)
+"""The same model, whose `x` and `y` may have any number of columns."""
+
+
+def ragged(rows: int, columns: int, seed: int = 0) -> Pending:
+    """A request without `label`, which padding would change."""
+    layout = RowLayout(RAGGED)
+    inputs, outputs = request(rows, columns, seed=seed).inputs, ("y", "next_state")
+    return Pending(
+        0, 1, 0.0, 0.0, inputs, outputs, rows, layout.batch_key(inputs, outputs), columns
+    )
 
 
 def results(answer: Answer) -> Sequence[Array]:
@@ -310,3 +334,51 @@ def test_agreement_allows_rounding_and_nothing_else(
     batched: Array, alone: Array, equal: bool
 ) -> None:
     assert agree(batched, alone) is equal
+
+
+@given(sizes=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 9)), min_size=1, max_size=6))
+def test_requests_of_different_lengths_get_what_they_get_alone(
+    sizes: list[tuple[int, int]],
+) -> None:
+    notices: list[WorkerFailure] = []
+    subject = runner(FakeEngine(), signature=RAGGED, notices=notices)
+    batch = [ragged(rows, columns, seed) for seed, (rows, columns) in enumerate(sizes)]
+    for answer, sent in zip(subject.run(batch), batch, strict=True):
+        assert_equal(answer, FakeEngine().infer(sent.inputs, sent.outputs))
+    assert notices == []
+
+
+def test_of_different_lengths_the_one_that_was_padded_most_is_verified() -> None:
+    engine, notices = FakeEngine("pads with noise"), list[WorkerFailure]()
+    subject = runner(engine, signature=RAGGED, notices=notices)
+    batch = [ragged(1, 5), ragged(2, 2), ragged(1, 5)]
+    for answer, sent in zip(subject.run(batch), batch, strict=True):
+        assert_equal(answer, FakeEngine("pads with noise").infer(sent.inputs, sent.outputs))
+    assert engine.runs == [4, 2, 1, 2, 1]
+    assert [notice.code for notice in notices] == ["unbatchable"]
+
+
+def test_a_large_request_of_long_rows_is_cut_by_tokens() -> None:
+    engine = FakeEngine()
+    sent = ragged(5, 30)
+    (answer,) = runner(engine, signature=RAGGED).run([sent])
+    assert (engine.runs, answer.batch_rows) == ([2, 2, 1], 2)
+    assert_equal(answer, FakeEngine().infer(sent.inputs, sent.outputs))
+
+
+def test_a_row_longer_than_a_batch_runs_all_the_same() -> None:
+    engine = FakeEngine()
+    (answer,) = runner(engine, signature=RAGGED).run([ragged(2, MAX_TOKENS + 1)])
+    assert engine.runs == [1, 1]
+    assert results(answer)[0].shape == (2, MAX_TOKENS + 1)
+
+
+def test_what_lacks_memory_teaches_a_limit_of_tokens_where_rows_have_a_length() -> None:
+    engine, notices = FakeEngine("has room for 3"), list[WorkerFailure]()
+    subject = runner(engine, signature=RAGGED, notices=notices)
+    answers = subject.run([ragged(1, 8), ragged(1, 10), ragged(1, 10), ragged(1, 4)])
+    assert [answer.batch_rows for answer in answers] == [2, 2, 2, 2]
+    assert subject.limits == Limits(MAX_ROWS, 20)
+    assert [n.message.rpartition(": ")[2] for n in notices] == [
+        f"from now on at most 20 tokens, not {MAX_TOKENS}"
+    ]
