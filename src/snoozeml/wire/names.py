@@ -31,6 +31,8 @@ class NameRules:
             InvalidInput: one is unknown, there twice, or missing.
         """
         given = set(names)
+        if given == self._inputs.keys() and len(given) == len(names):
+            return []
         if unknown := given - self._inputs.keys():
             first = next(name for name in names if name in unknown)
             raise InvalidInput(
@@ -39,8 +41,6 @@ class NameRules:
         if len(given) < len(names):
             double = next(name for name in names if names.count(name) > 1)
             raise InvalidInput(f"input {double!r} is there more than once")
-        if len(given) == len(self._inputs):
-            return []
         absent = self._absent_groups(given)
         wanted = [
             spec

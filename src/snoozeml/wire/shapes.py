@@ -52,10 +52,8 @@ class ShapeRules:
                 inputs that share a dimension disagree about it.
         """
         seen: dict[str, tuple[str, int]] = {}
-        for rule in self._rules.values():
-            if rule.name not in shapes:
-                continue
-            shape = shapes[rule.name]
+        for name, shape in shapes.items():
+            rule = self._rules[name]
             rule.check(shape)
             for axis, symbol in rule.shared:
                 name, size = seen.setdefault(symbol, (rule.name, shape[axis]))
@@ -64,7 +62,9 @@ class ShapeRules:
                         f"{_described(symbol)} must be the same in all inputs, got {size} in"
                         f" {name!r} and {shape[axis]} in {rule.name!r}"
                     )
-        sizes = {symbol: size for symbol, (_, size) in seen.items()} if left_out else {}
+        if not left_out:
+            return {}
+        sizes = {symbol: size for symbol, (_, size) in seen.items()}
         return {name: self._rules[name].shape(sizes) for name in left_out}
 
 
@@ -77,8 +77,8 @@ class _Rule:
         self._wanted: Final = spec.public_shape
         if spec.batch_axis is not None:  # even where the graph has a 1: rows are fed one by one
             self._wanted[spec.batch_axis] = DYNAMIC
-        self._ragged_axis: Final = spec.ragged_axis
         self._max_length: Final = spec.max_length
+        self._ragged_axis: Final = spec.ragged_axis or 0
         self._fixed: Final = [(axis, n) for axis, n in enumerate(self._wanted) if n != DYNAMIC]
 
     def check(self, shape: Shape) -> None:
@@ -87,13 +87,11 @@ class _Rule:
         for axis, size in self._fixed:
             if shape[axis] != size:
                 raise self._mismatch(shape)
-        if self._ragged_axis is not None and self._max_length is not None:
-            length = shape[self._ragged_axis]
-            if length > self._max_length:
-                raise ShapeMismatch(
-                    f"input {self.name!r} may be {self._max_length} long on axis"
-                    f" {self._ragged_axis}, got {length}"
-                )
+        if self._max_length is not None and shape[self._ragged_axis] > self._max_length:
+            raise ShapeMismatch(
+                f"input {self.name!r} may be {self._max_length} long on axis {self._ragged_axis},"
+                f" got {shape[self._ragged_axis]}"
+            )
         if 0 in shape and max(shape) > _LARGEST_EMPTY:
             raise ShapeMismatch(
                 f"input {self.name!r} has no elements, so no dimension may be larger than "

@@ -5,7 +5,7 @@ are joined, and outputs with the same axis are cut back to the length of each.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Final
 
 import numpy as np
@@ -46,10 +46,17 @@ class RowLayout:
 
     def count(self, inputs: Tensors) -> int:
         """Rows of a request; a model without a batch axis takes one of whatever it takes."""
-        return max(self._counts(inputs), default=1)
+        if len(self._counted) > 1:
+            return max(self._counts(inputs), default=1)
+        for name, axis in self._counted:
+            rows: int = inputs[name].shape[axis]
+            return rows
+        return 1
 
     def length(self, inputs: Tensors) -> int:
         """Tokens in each row of a request; 0 where the model knows no such thing."""
+        if not self._measured:
+            return 0
         sizes = [inputs[name].shape[axis] for name, axis in self._measured if name in inputs]
         return max(sizes, default=0)
 
@@ -62,7 +69,7 @@ class RowLayout:
             return None
         if len(self._counted) > 1 and len(set(self._counts(inputs))) > 1:
             return None  # its groups have different numbers of rows
-        may_be_padded = self._may_be_padded(inputs)
+        may_be_padded = not self._measured or self._may_be_padded(inputs)
         return (
             tuple(outputs),
             *[_input_key(spec, inputs.get(spec.name), may_be_padded) for spec in self._inputs],
@@ -105,14 +112,12 @@ class RowLayout:
         Raises:
             OutputWithoutRows: an output has another number of rows, or another length.
         """
-        rows = [self.count(inputs) for inputs in requests]
+        stops = list(accumulate([self.count(inputs) for inputs in requests], initial=0))
         answers: list[list[Array]] = [[] for _ in requests]
         for name, output in zip(names, outputs, strict=True):
-            axis = self._axis_of(name, output, sum(rows))
-            parts = [
-                _slice(output, axis, stop - n, stop)
-                for n, stop in zip(rows, accumulate(rows), strict=True)
-            ]
+            axis = self._axis_of(name, output, stops[-1])
+            ahead = (slice(None),) * axis
+            parts = [output[(*ahead, slice(*span))] for span in pairwise(stops)]
             if name in self._lengths:
                 parts = self._unpadded(name, parts, requests)
             for answer, part in zip(answers, parts, strict=True):
