@@ -157,11 +157,8 @@ def _short_and_padded(inputs: Sequence[TensorSpec], size: int) -> tuple[Feed, Fe
         if batch_axis is not None and spec.ragged_axis is not None
     ]
     for spec, batch_axis, ragged_axis in ragged:
-        values = padded[spec.name]
-        if spec.default == "ones":
-            values[:] = 1  # what a mask hides would say nothing about padding
-        view = np.moveaxis(values, (batch_axis, ragged_axis), (0, 1))
-        view[0, size // 2 :] = spec.fill
+        rows_first = np.moveaxis(padded[spec.name], (batch_axis, ragged_axis), (0, 1))
+        rows_first[0, size // 2 :] = spec.fill  # a view: `padded` is what changes
     short = _row(padded, axes, 0)
     for spec, _, ragged_axis in ragged:
         short[spec.name] = short[spec.name].take(range(size // 2), ragged_axis)
