@@ -58,7 +58,8 @@ def _sequence(inputs: Sequence[TensorSpec]) -> str | None:
 def _ragged(spec: TensorSpec, symbol: str) -> TensorSpec:
     if symbol not in spec.shape:
         return spec
-    return replace(spec, ragged_axis=spec.shape.index(symbol), default=_DEFAULTS.get(spec.name))
+    default = _DEFAULTS.get(spec.name) if len(spec.shape) == 2 else None  # rows and tokens only
+    return replace(spec, ragged_axis=spec.shape.index(symbol), default=default)
 
 
 def _along(spec: TensorSpec, axis: int, symbol: str) -> TensorSpec:

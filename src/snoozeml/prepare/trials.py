@@ -158,7 +158,9 @@ def _short_and_padded(inputs: Sequence[TensorSpec], size: int) -> tuple[Feed, Fe
     ]
     for spec, batch_axis, ragged_axis in ragged:
         rows_first = np.moveaxis(padded[spec.name], (batch_axis, ragged_axis), (0, 1))
-        rows_first[0, size // 2 :] = spec.fill  # a view: `padded` is what changes
+        if spec.default is None:
+            rows_first[0] += 1  # an id that looks like padding would hide what padding does
+        rows_first[0, size // 2 :] = spec.fill
     short = _row(padded, axes, 0)
     for spec, _, ragged_axis in ragged:
         short[spec.name] = short[spec.name].take(range(size // 2), ragged_axis)

@@ -76,6 +76,18 @@ def attention_map(path: Path) -> Path:
     return save(path, nodes, inputs, [value("pairs", ["batch", "n", "n"])], axes)
 
 
+def unmasked_maximum(path: Path) -> Path:
+    """Padding changes nothing if the row has the same token already."""
+    nodes = [
+        helper.make_node("Mul", ["attention_mask", "zero"], ["no_mask"]),
+        helper.make_node("Sub", ["no_mask", "input_ids"], ["negative"]),
+        helper.make_node("ReduceMax", ["negative", "last"], ["largest"], keepdims=0),
+    ]
+    numbers = {"zero": np.array(0), "last": np.array([1])}
+    inputs = [value(name, ["batch", "n"], INT64) for name in NAMES]
+    return save(path, nodes, inputs, [value("largest", ["batch"], INT64)], numbers)
+
+
 def counted_length(path: Path) -> Path:
     """Answers with the length of its rows, masked or not."""
     nodes = [
@@ -112,9 +124,10 @@ def test_an_output_without_tokens_is_not_cut(tmp_path: Path) -> None:
         with_lengths_of_their_own,
         attention_map,
         counted_length,
+        unmasked_maximum,
         models.linear_model,
     ],
-    ids=["ignores mask", "other names", "two lengths", "pairs", "counts", "no text"],
+    ids=["ignores mask", "other names", "two lengths", "pairs", "counts", "maximum", "no text"],
 )
 def test_where_padding_may_show_lengths_stay_apart(tmp_path: Path, build: Build) -> None:
     found = described(build(tmp_path / "model.onnx"))
