@@ -326,6 +326,71 @@ def encoder_model(
     return save(path, encoder.nodes, inputs, outputs, encoder.weights)
 
 
+def pooling_model(path: Path, *, masked: bool = True, vocab: int = 50, hidden: int = 8) -> Path:
+    """Token vectors and their mean, as small as an encoder of texts can be.
+
+    Args:
+        masked: False takes the mean over all tokens, whatever the mask says.
+
+    Shapes:
+        input_ids, attention_mask: (batch, sequence) int64
+        tokens: (batch, sequence, hidden) float, before the mask is applied
+        mean: (batch, hidden) float
+    """
+    return save(path, *_pooling(masked, vocab, hidden))
+
+
+def two_tower_model(path: Path, *, vocab: int = 50, hidden: int = 8, side: int = 4) -> Path:
+    """`pooling_model` beside a projection of images; neither knows of the other.
+
+    Shapes:
+        input_ids, attention_mask: (batch, sequence) int64
+        pixel_values: (images, 3, side, side) float
+        tokens: (batch, sequence, hidden) float
+        mean: (batch, hidden) float
+        image_embeds: (images, hidden) float
+    """
+    nodes, inputs, outputs, weights = _pooling(True, vocab, hidden)
+    nodes += [
+        helper.make_node("Flatten", ["pixel_values"], ["pixels"]),
+        helper.make_node("MatMul", ["pixels", "projection"], ["image_embeds"]),
+    ]
+    inputs.append(value("pixel_values", ["images", 3, side, side]))
+    outputs.append(value("image_embeds", ["images", hidden]))
+    rng = np.random.default_rng(5)
+    weights["projection"] = rng.standard_normal((3 * side * side, hidden), dtype=np.float32)
+    return save(path, nodes, inputs, outputs, weights)
+
+
+_Graph = tuple[
+    list[onnx.NodeProto], list[onnx.ValueInfoProto], list[onnx.ValueInfoProto], dict[str, Array]
+]
+
+
+def _pooling(masked: bool, vocab: int, hidden: int) -> _Graph:
+    nodes = [
+        helper.make_node("Gather", ["table", "input_ids"], ["tokens"]),
+        helper.make_node("Cast", ["attention_mask"], ["mask"], to=FLOAT),
+        # A mask to the power of 0 is 1 everywhere.
+        helper.make_node("Pow", ["mask", "power"], ["share"]),
+        helper.make_node("Unsqueeze", ["share", "last"], ["shares"]),
+        helper.make_node("Mul", ["tokens", "shares"], ["kept"]),
+        helper.make_node("ReduceSum", ["kept", "middle"], ["sum"], keepdims=0),
+        helper.make_node("ReduceSum", ["shares", "middle"], ["count"], keepdims=0),
+        helper.make_node("Div", ["sum", "count"], ["mean"]),
+    ]
+    weights: dict[str, Array] = {
+        "table": np.random.default_rng(4).standard_normal((vocab, hidden), dtype=np.float32),
+        "power": np.array(1 if masked else 0, dtype=np.float32),
+        "last": np.array([2], dtype=np.int64),
+        "middle": np.array([1], dtype=np.int64),
+    }
+    shape = ["batch", "sequence"]
+    inputs = [value(name, shape, INT64) for name in ("input_ids", "attention_mask")]
+    outputs = [value("tokens", [*shape, hidden]), value("mean", ["batch", hidden])]
+    return nodes, inputs, outputs, weights
+
+
 class _Encoder:
     """Collects the nodes and weights of an encoder; `state` names the newest hidden states."""
 

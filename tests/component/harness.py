@@ -45,6 +45,7 @@ def spec(
         plan=plan,
         device="cpu",
         max_batch_size=16,
+        max_batch_tokens=16384,
         max_batch_delay_s=0.010,
         batching="adaptive",
         threads=1,

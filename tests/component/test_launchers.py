@@ -102,6 +102,7 @@ def test_worker_that_cannot_load_says_why_and_is_gone(make: Callable[[], Launche
         ),
         device="cpu",
         max_batch_size=1,
+        max_batch_tokens=1,
         max_batch_delay_s=0.0,
         batching="off",
         threads=1,

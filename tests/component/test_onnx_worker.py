@@ -139,7 +139,9 @@ def test_no_rows_are_answered_without_a_run(process: WorkerProcess, tmp_path: Pa
     assert reply.body["outputs"] == [{"name": "y", "shape": [0, 7], "datatype": "FP32", "data": []}]
 
 
-def test_an_error_of_the_engine_shows_no_path(process: WorkerProcess, tmp_path: Path) -> None:
+def test_a_token_that_a_model_does_not_have_is_the_callers_error_and_shows_no_path(
+    process: WorkerProcess, tmp_path: Path
+) -> None:
     graph = models.encoder_model(tmp_path / "encoder.onnx", layers=1)
     names = ("input_ids", "attention_mask", "token_type_ids")
     signature = Signature(
@@ -149,9 +151,9 @@ def test_an_error_of_the_engine_shows_no_path(process: WorkerProcess, tmp_path: 
     process.load(harness.spec(signature, graph))
     ids = np.full((1, 4), 10**6)
     (reply,) = process.infer(body(**dict.fromkeys(names, ids)))
-    assert (reply.kind, reply.body["code"]) == (Kind.ERROR, "inference_failed")
+    assert (reply.kind, reply.body["code"]) == (Kind.ERROR, "invalid_input")
     assert reply.body["message"].startswith("ONNX Runtime: ")
-    assert "out of" in reply.body["message"]
+    assert "must be within the inclusive range" in reply.body["message"]
     assert "/" not in reply.body["message"]
 
 

@@ -62,6 +62,16 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
             description="The most rows that run at once, however many requests they came in.",
         ),
     ] = 16
+    max_batch_tokens: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=2**31 - 1,
+            extra={"unit": "tokens"},
+            description="The most tokens that run at once, counting each row of a batch as long as "
+            "its longest. For models whose requests may differ in length.",
+        ),
+    ] = 16384
     max_batch_delay_ms: Annotated[
         Milliseconds,
         Meta(description="The longest that a request may wait for company in its batch."),

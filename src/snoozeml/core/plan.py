@@ -104,6 +104,8 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What a fresh worker is told: the body of its first frame.
 
     Attributes:
+        max_batch_size: rows.
+        max_batch_tokens: rows times the longest of them, where rows have a length.
         max_batch_delay_s: the longest that a request may wait for company.
         threads: threads that the engine may use inside one run.
         may_pack: the model may take about as much memory again as its weights, in exchange for
@@ -116,6 +118,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     device: str
     max_batch_size: int
+    max_batch_tokens: int
     max_batch_delay_s: float
     batching: Literal["adaptive", "fixed", "off"]
     threads: int

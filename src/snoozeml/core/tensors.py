@@ -32,12 +32,13 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         fill: what the ragged axis is padded with.
         bounds: values lie in range(*bounds).
         default: what an input is filled with that a request leaves out. Its dimensions are numbers
-            or symbols that inputs without a default have as well.
+            or symbols that inputs without a default have as well. A ragged input whose default is
+            ones is a mask; rows of which it leaves nothing are never padded.
 
     Attributes of two-tower models:
         group: the tower that an input or output belongs to. A request may leave out all inputs of a
-            group, and then gets no outputs of it. An input without a group is always needed; an
-            output without one needs all inputs.
+            group, and then gets no outputs of it; the graph is run with no rows in their place. An
+            input without a group is always needed; an output without one needs all inputs.
     """
 
     name: str

@@ -422,6 +422,7 @@ def _worker_settings(config: ModelConfig) -> tuple[object, ...]:
         config.path,
         config.device,
         config.max_batch_size,
+        config.max_batch_tokens,
         config.max_batch_delay_ms,
         config.batching,
         config.threads,

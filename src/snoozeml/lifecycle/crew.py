@@ -258,6 +258,7 @@ class Crew:
             plan=plan,
             device=config.device,
             max_batch_size=config.max_batch_size,
+            max_batch_tokens=config.max_batch_tokens,
             max_batch_delay_s=config.max_batch_delay_ms / 1000,
             batching=config.batching,
             threads=engine_threads(config.threads, plan, cores),

@@ -8,6 +8,7 @@ from snoozeml.core.tensors import Batching, Signature
 from snoozeml.errors import SnoozeError
 from snoozeml.prepare.batching import find_batching
 from snoozeml.prepare.making import find_or_make
+from snoozeml.prepare.padding import find_padding
 from snoozeml.prepare.session import (
     GRAPH_FILE,
     Session,
@@ -75,7 +76,10 @@ def _plain_plan(source: Source, because: str) -> Plan:
 def _describe(session: Session, source: Source) -> tuple[Signature, Batching]:
     signature = read_signature(session, source.unranked_inputs)
     with trials_of(session, signature) as trials:
-        return find_batching(signature, trials.rows)
+        found, batching = find_batching(signature, trials.rows)
+        if batching == "merge":
+            found = find_padding(found, trials.padding)
+        return found, batching
 
 
 def _check_plan(plan: Session, session: Session, signature: Signature) -> float | None:

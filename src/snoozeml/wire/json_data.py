@@ -15,6 +15,7 @@ import simdjson
 
 from snoozeml.core.tensors import Datatype, TensorSpec
 from snoozeml.errors import InvalidInput, ShapeMismatch
+from snoozeml.wire.bounds import check_bounds
 from snoozeml.wire.json_values import Lossy, convert, parse_exactly, quoted, shown, strings
 from snoozeml.wire.shapes import Shape
 from snoozeml.wire.tensors import DTYPES, Array
@@ -63,11 +64,16 @@ class DataReader:
         if (given == "BYTES") != (wanted == "BYTES"):
             raise InvalidInput(f"input {name!r} wants {wanted}, got datatype {given}")
 
+    def default(self, shape: Shape) -> Array:
+        """What an input is filled with that was left out."""
+        return np.full(shape, 1 if self._spec.default == "ones" else 0, self._dtype)
+
     def from_text(self, text: bytes, shape: Shape) -> Array:
         """Read data that is still JSON text: flat in row-major order, or nested like `shape`.
 
         Raises:
-            InvalidInput: a value is not of the model's datatype and cannot become it without loss.
+            InvalidInput: a value is not of the model's datatype and cannot become it without loss,
+                or the model does not take it.
             ShapeMismatch: there are more or fewer values than the shape holds.
         """
         # Brackets in text need not be lists, so text is never taken apart by its brackets.
@@ -90,6 +96,7 @@ class DataReader:
             ) from None
 
     def _shaped(self, array: Array, shape: Shape) -> Array:
+        check_bounds(self._spec, array)
         try:
             return array.reshape(shape)
         except (ValueError, OverflowError):  # no value, but dimensions that numpy cannot count

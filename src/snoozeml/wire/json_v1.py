@@ -10,7 +10,8 @@ import orjson
 from snoozeml.core.tensors import Signature
 from snoozeml.errors import InvalidInput
 from snoozeml.wire.json_data import DataReader
-from snoozeml.wire.json_values import parse_exactly, quoted
+from snoozeml.wire.json_values import parse_exactly
+from snoozeml.wire.names import NameRules
 from snoozeml.wire.shapes import ShapeRules
 from snoozeml.wire.tensors import Array, Inference
 
@@ -43,31 +44,26 @@ class JsonV1:
 
     def __init__(self, model_id: str, signature: Signature) -> None:
         self._model_id: Final = model_id
-        self._rules: Final = ShapeRules(signature.inputs)
+        self._names: Final = NameRules(signature)
+        self._shapes: Final = ShapeRules(signature.inputs)
         self._readers: Final = {spec.name: DataReader(spec) for spec in signature.inputs}
-        self._outputs: Final = tuple(spec.name for spec in signature.outputs)
         self._datatypes: Final = {spec.name: spec.datatype for spec in signature.outputs}
 
     def decode(self, body: bytes) -> Inference:
-        """Read a request; every input of the answer fits the signature.
+        """Read a request; every input of the answer fits the signature, defaults included.
 
         Raises:
             InvalidInput: it is not JSON, not a request, or names or values do not fit the model.
             ShapeMismatch: shapes do not fit the model, the data or each other.
         """
         request = _parse(body)
-        tensors = self._by_name(request.inputs)
-        self._rules.check({name: tensor.shape for name, tensor in tensors.items()})
-        inputs = {}
-        for name, tensor in tensors.items():
-            reader, data = self._readers[name], tensor.data
-            if tensor.datatype is not None:
-                reader.check_datatype(tensor.datatype)
-            if isinstance(data, msgspec.Raw):
-                inputs[name] = reader.from_text(bytes(data), tensor.shape)
-            else:
-                inputs[name] = reader.from_values(data, tensor.shape)
-        return Inference(inputs, self._requested(request.outputs))
+        shapes = {tensor.name: tensor.shape for tensor in request.inputs}
+        left_out = self._names.check_inputs([tensor.name for tensor in request.inputs])
+        defaults = self._shapes.check(shapes, left_out)
+        inputs = {tensor.name: self._array(tensor) for tensor in request.inputs}
+        for name, shape in defaults.items():
+            inputs[name] = self._readers[name].default(shape)
+        return Inference(inputs, self._names.outputs(request.outputs, shapes))
 
     def encode(self, names: Sequence[str], outputs: Sequence[Array], duration_s: float) -> bytes:
         """Write an answer; floats that are not finite become null."""
@@ -91,34 +87,13 @@ class JsonV1:
             option=orjson.OPT_SERIALIZE_NUMPY,
         )
 
-    def _by_name(self, tensors: Sequence[_Tensor[Any]]) -> dict[str, _Tensor[Any]]:
-        found: dict[str, _Tensor[Any]] = {}
-        for tensor in tensors:
-            if tensor.name not in self._readers:
-                raise InvalidInput(
-                    f"unknown input {quoted(tensor.name)}; the model takes {quoted(*self._readers)}"
-                )
-            if tensor.name in found:
-                raise InvalidInput(f"input {tensor.name!r} is there more than once")
-            found[tensor.name] = tensor
-        if len(found) < len(self._readers):
-            missing = [name for name in self._readers if name not in found]
-            raise InvalidInput(f"missing in inputs: {quoted(*missing)}")
-        return found
-
-    def _requested(self, names: list[str] | None) -> tuple[str, ...]:
-        if names is None:
-            return self._outputs
-        for name in names:
-            if name not in self._datatypes:
-                raise InvalidInput(
-                    f"unknown output {quoted(name)}; the model gives {quoted(*self._outputs)}"
-                )
-        if not names or len(set(names)) < len(names):
-            raise InvalidInput(
-                f"outputs must name some of {quoted(*self._outputs)}, each once, or be left out"
-            )
-        return tuple(names)
+    def _array(self, tensor: _Tensor[Any]) -> Array:
+        reader, data = self._readers[tensor.name], tensor.data
+        if tensor.datatype is not None:
+            reader.check_datatype(tensor.datatype)
+        if isinstance(data, msgspec.Raw):
+            return reader.from_text(bytes(data), tensor.shape)
+        return reader.from_values(data, tensor.shape)
 
 
 def _parse(body: bytes) -> _Body[Any]:

@@ -37,7 +37,8 @@ class Inference(msgspec.Struct, gc=False):
     """A decoded request.
 
     Attributes:
-        inputs: one array per input of the model, in the model's own datatype.
+        inputs: one array per input of the model, in the model's own datatype; inputs of a group
+            that the request has left out are missing.
         outputs: names of the outputs to answer with, in that order.
     """
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from snoozeml.wire.tensors import Tensors
+from snoozeml.worker.limits import Limits
 from snoozeml.worker.pacing import Group, Pace
 
 
@@ -19,6 +20,7 @@ class Pending(msgspec.Struct, gc=False):
         deadline: monotonic seconds after which it must not run any more.
         rows: that it adds to a batch; at least 1.
         batch_key: equal for requests that may share a batch; None: it shares with nobody.
+        length: of each row, in tokens; 0 where the model knows no such thing.
     """
 
     id: int
@@ -29,11 +31,19 @@ class Pending(msgspec.Struct, gc=False):
     outputs: tuple[str, ...]
     rows: int
     batch_key: Hashable | None
+    length: int = 0
 
 
 class Run(msgspec.Struct, gc=False):
+    """Requests to be run together.
+
+    Attributes:
+        room: rows that would still fit, if they are not longer than these.
+    """
+
     batch: list[Pending]
     rows: int
+    room: int
 
 
 class Wait(NamedTuple):
@@ -49,13 +59,13 @@ class Batcher:
     one whose first request is oldest goes first.
 
     Args:
-        max_rows: rows in a full batch; 1 makes every request a batch of its own. A request with
-            more rows than that is a batch of its own, too.
+        limits: of a batch; one row makes every request a batch of its own. A request beyond them
+            is a batch of its own, too.
         pace: decides when a batch that is not full starts.
     """
 
-    def __init__(self, max_rows: int, pace: Pace) -> None:
-        self._max_rows = max_rows
+    def __init__(self, limits: Limits, pace: Pace) -> None:
+        self._limits = limits
         self._pace = pace
         self._queues: dict[Hashable, deque[Pending]] = {}
         self._nobody_late_before = float("inf")
@@ -106,9 +116,9 @@ class Batcher:
         """Report that a batch which began to run at `started_at` has just been answered."""
         self._pace.answered(len(run.batch), run.rows, started_at, now)
 
-    def limit_rows(self, rows: int) -> None:
-        """From now on a batch has at most so many rows; a higher limit than before is none."""
-        self._max_rows = min(self._max_rows, rows)
+    def limit(self, limits: Limits) -> None:
+        """From now on a batch keeps these limits, too; none is ever raised."""
+        self._limits = self._limits.tightened(limits)
 
     def close(self) -> None:
         """No request will come any more: there is nothing to wait for."""
@@ -121,21 +131,23 @@ class Batcher:
 
     def _first_run(self, queue: deque[Pending]) -> Run:
         batch: list[Pending] = []
-        rows = 0
+        rows = length = 0
         for request in queue:
-            if batch and rows + request.rows > self._max_rows:
+            longest = max(length, request.length)
+            if batch and rows + request.rows > self._limits.rows_of(longest):
                 break
             batch.append(request)
             rows += request.rows
-        return Run(batch, rows)
+            length = longest
+        return Run(batch, rows, self._limits.rows_of(length) - rows)
 
     def _ready_at(self, run: Run, queued: int, now: float) -> float:
-        batch, rows = run.batch, run.rows
-        is_full = rows >= self._max_rows or len(batch) < queued
+        batch = run.batch
+        is_full = run.room <= 0 or len(batch) < queued
         if is_full or self._is_closing or batch[0].batch_key is None:
             return now
-        room = self._max_rows - rows
-        group = Group(len(batch), rows, room, batch[0].arrived_at, len(self._queues) == 1)
+        is_all = len(self._queues) == 1
+        group = Group(len(batch), run.rows, run.room, batch[0].arrived_at, is_all)
         return self._pace.run_at(group, now)
 
     def _remove(self, key: Hashable, queue: deque[Pending], requests: int) -> None:

@@ -20,6 +20,7 @@ from snoozeml.wire.json_v1 import JsonV1
 from snoozeml.worker.batcher import Batcher, Pending, Run
 from snoozeml.worker.engines import Engine, LoadEngine, load_engine
 from snoozeml.worker.failures import failure_of
+from snoozeml.worker.limits import Limits
 from snoozeml.worker.pacing import AdaptivePace, FixedPace, Pace
 from snoozeml.worker.packing import Packing
 from snoozeml.worker.reader import FrameReader
@@ -158,8 +159,9 @@ class _Worker:
         except Exception as error:  # this request's own; the next one is another story
             self._fail(frame.id, failure_of(error))
             return
+        length = self._layout.length(inputs)
         request = Pending(
-            frame.id, frame.codec, frame.t0, frame.t1, inputs, outputs, max(rows, 1), key
+            frame.id, frame.codec, frame.t0, frame.t1, inputs, outputs, max(rows, 1), key, length
         )
         if empty is not None:
             self._answer(request, Answer(empty, 0), queue_s=_clock() - frame.t0, run_s=0.0)
@@ -195,7 +197,7 @@ class _Worker:
         self._batcher.answered(run, started_at, answered_at)
         self._packing.ran(answered_at)
         if self._notices:
-            self._batcher.limit_rows(self._runner.batch_rows)
+            self._batcher.limit(self._runner.limits)
             while self._notices:  # another thread may add one meanwhile
                 self._post(Kind.NOTICE, self._notices.pop(0))
 
@@ -242,10 +244,10 @@ class _Worker:
 
 def _batcher(spec: WorkerSpec) -> Batcher:
     if spec.batching == "off" or spec.plan.batching != "merge":
-        return Batcher(1, FixedPace(0.0))
+        return Batcher(Limits(1, spec.max_batch_tokens), FixedPace(0.0))
     pace: Pace = (
         FixedPace(spec.max_batch_delay_s)
         if spec.batching == "fixed"
         else AdaptivePace(spec.max_batch_delay_s)
     )
-    return Batcher(spec.max_batch_size, pace)
+    return Batcher(Limits(spec.max_batch_size, spec.max_batch_tokens), pace)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from snoozeml.core.plan import WorkerFailure, WorkerSpec
 from snoozeml.errors import InferenceFailed, OutOfMemory
@@ -11,6 +12,7 @@ from snoozeml.wire.tensors import DTYPES, Array, Tensors
 from snoozeml.worker.agreement import agree
 from snoozeml.worker.batcher import Pending
 from snoozeml.worker.engines import Engine
+from snoozeml.worker.limits import Limits
 from snoozeml.worker.rows import OutputWithoutRows, RowLayout
 
 _VERIFIED_BATCHES: Final = 3
@@ -35,12 +37,12 @@ class Runner:
     INVARIANT: an answer equals that of its request run alone, within `agree`. Where merging cannot
     keep that, it is given up for the rest of the worker's life.
 
-    A run that lacks memory is tried again with half the rows, and what has worked then is the
-    limit for the runs to come. A run that fails for lack of memory with a single row proves nothing
-    about others, and lowers no limit.
+    A run that lacks memory is tried again with half the rows, and what has worked then, counted in
+    tokens where rows have a length, is the limit for the runs to come. A run that fails for lack of
+    memory with a single row proves nothing about others, and lowers no limit.
 
     Args:
-        notices: gets an entry whenever `batch_rows` changes.
+        notices: gets an entry whenever `limits` change.
     """
 
     def __init__(
@@ -56,28 +58,30 @@ class Runner:
         self._dtypes: Final = {s.name: DTYPES[s.datatype] for s in spec.plan.signature.outputs}
         self._may_cut: Final = spec.plan.batching != "alone"
         self._is_row_by_row: Final = spec.plan.batching == "row_by_row"
-        self._max_rows = 1 if self._is_row_by_row else spec.max_batch_size
+        rows = 1 if self._is_row_by_row else spec.max_batch_size
+        self._limits = Limits(rows, spec.max_batch_tokens)
         self._to_verify = _VERIFIED_BATCHES
         self._has_given_up = False
 
     @property
-    def batch_rows(self) -> int:
-        """Rows that a batch of several requests should have at most."""
-        return 1 if self._has_given_up else self._max_rows
+    def limits(self) -> Limits:
+        """What a batch of several requests should keep."""
+        return replace(self._limits, rows=1) if self._has_given_up else self._limits
 
     def run(self, batch: Sequence[Pending]) -> list[Answer]:
         """Run requests with one batch key. Never raises: each request gets an answer of its own."""
-        limit = self._max_rows
+        before = self._limits
         answers = self._run(batch)
-        if self._max_rows < limit:
-            self._settle_limit(limit, answers)
+        if self._limits != before:
+            self._settle_limits(before, answers)
         return answers
 
     def _run(self, batch: Sequence[Pending]) -> list[Answer]:
         if len(batch) == 1:
             return [self._alone(batch[0])]
         rows = sum(request.rows for request in batch)
-        if rows > self.batch_rows:  # it has become smaller since the batch was put together
+        length = max(request.length for request in batch)
+        if rows > self.limits.rows_of(length):  # lower than when the batch was put together
             return self._halved(batch)
         try:
             return self._merged(batch, rows)
@@ -85,7 +89,7 @@ class Runner:
             self._give_up(str(error))
             return [self._alone(request) for request in batch]
         except (OutOfMemory, MemoryError):
-            self._max_rows = rows // 2
+            self._limits = self._limits.halved(rows, length)
             return self._halved(batch)
         except Exception as error:  # whatever it is, only the requests that cause it shall suffer
             answers = [self._alone(request) for request in batch]
@@ -97,12 +101,13 @@ class Runner:
         middle = len(batch) // 2
         return [*self._run(batch[:middle]), *self._run(batch[middle:])]
 
-    def _settle_limit(self, before: int, answers: Sequence[Answer]) -> None:
-        """Keep a limit that was lowered for these answers, if it has helped."""
+    def _settle_limits(self, before: Limits, answers: Sequence[Answer]) -> None:
+        """Keep the limits that were lowered for these answers, if that has helped."""
         if any(isinstance(answer.result, OutOfMemory | MemoryError) for answer in answers):
-            self._max_rows = before
+            self._limits = before
             return
-        why = f"a run ran out of memory: from now on at most {self._max_rows} rows, not {before}"
+        now = self._limits.compared_to(before)
+        why = f"a run ran out of memory: from now on at most {now}"
         self._notices.append(WorkerFailure(code=OutOfMemory.code, message=why))
 
     def _give_up(self, why: str) -> None:
@@ -113,16 +118,21 @@ class Runner:
             self._notices.append(WorkerFailure(code="unbatchable", message=why))
 
     def _merged(self, batch: Sequence[Pending], total: int) -> list[Answer]:
-        names, rows = batch[0].outputs, [request.rows for request in batch]
-        outputs = self._infer(self._layout.merge([request.inputs for request in batch]), names)
-        results = self._layout.split(names, outputs, rows)
+        names, requests = batch[0].outputs, [request.inputs for request in batch]
+        outputs = self._infer(self._layout.merge(requests), names)
+        results = self._layout.split(names, outputs, requests)
         if self._to_verify:
-            self._verify(batch[-1], results[-1])
+            most_padded = min(range(len(batch)), key=lambda i: (batch[i].length, -i))
+            self._verify(batch[most_padded], results[most_padded])
             self._to_verify -= 1
         return [Answer(result, total) for result in results]
 
     def _verify(self, request: Pending, result: Sequence[Array]) -> None:
-        """Run the last request of a batch alone; whatever rows do to each other has reached it."""
+        """Run one request alone as well, and compare.
+
+        It should be the last of those that were padded most: whatever padding does to a row, and
+        rows do to each other, has reached it.
+        """
         alone = self._infer(request.inputs, request.outputs)
         for name, batched, single in zip(request.outputs, result, alone, strict=True):
             if not agree(batched, single):
@@ -130,16 +140,17 @@ class Runner:
 
     def _alone(self, request: Pending) -> Answer:
         try:
-            if request.rows > self._max_rows and self._can_be_cut(request):
-                return self._in_pieces(request)
+            most = self._limits.rows_of(request.length)
+            if request.rows > most and self._can_be_cut(request):
+                return self._in_pieces(request, most)
             return Answer(self._infer(request.inputs, request.outputs), request.rows)
         except OutputWithoutRows as error:
             return self._uncut(request, error)
         except (OutOfMemory, MemoryError) as error:
-            rows = min(request.rows, self._max_rows)
+            rows = min(request.rows, self._limits.rows_of(request.length))
             if rows == 1 or not self._can_be_cut(request):
                 return Answer(error, request.rows)
-            self._max_rows = rows // 2
+            self._limits = self._limits.halved(rows, request.length)
             return self._alone(request)
         except Exception as error:  # the worker answers with it, and goes on
             return Answer(error, request.rows)
@@ -157,18 +168,18 @@ class Runner:
         self._give_up(str(error))
         return self._alone(request)
 
-    def _in_pieces(self, request: Pending) -> Answer:
-        """Run a request that is larger than a batch in several runs."""
-        starts = range(0, request.rows, self._max_rows)
-        rows = [min(self._max_rows, request.rows - start) for start in starts]
+    def _in_pieces(self, request: Pending, most: int) -> Answer:
+        """Run a request that is larger than a batch in several runs of at most so many rows."""
+        starts = range(0, request.rows, most)
+        rows = [min(most, request.rows - start) for start in starts]
         pieces = [
             self._infer(self._layout.cut(request.inputs, start, start + n), request.outputs)
             for start, n in zip(starts, rows, strict=True)
         ]
-        return Answer(self._layout.join(request.outputs, pieces, rows), self._max_rows)
+        return Answer(self._layout.join(request.outputs, pieces, rows), most)
 
     def _infer(self, inputs: Tensors, names: Sequence[str]) -> Sequence[Array]:
-        outputs = self._engine.infer(inputs, names)
+        outputs = self._engine.infer(self._layout.complete(inputs), names)
         dtypes, wanted = [output.dtype for output in outputs], [self._dtypes[n] for n in names]
         if dtypes != wanted:
             raise InferenceFailed(

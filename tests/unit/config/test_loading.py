@@ -33,7 +33,8 @@ def test_without_anything_the_defaults_of_the_contract_hold(house: House) -> Non
     assert configuration.models == (
         ModelConfig(
             id="iris", path=house.folder.resolve() / "iris.onnx", format="onnx", description="",
-            pinned=False, idle_timeout_secs=300, max_batch_size=16, max_batch_delay_ms=10,
+            pinned=False, idle_timeout_secs=300, max_batch_size=16, max_batch_tokens=16384,
+            max_batch_delay_ms=10,
             batching="adaptive", device="auto", min_residency_secs=10,
             autoscale_queue_threshold=32, max_replicas=4, routing_strategy="least_queue",
             max_queue=1024, request_timeout_secs=30, load_timeout_secs=120,
@@ -77,6 +78,7 @@ max_loaded_models = 3
 pinned = true
 idle_timeout_secs = 0
 max_batch_size = 5
+max_batch_tokens = 640
 max_batch_delay_ms = 0
 batching = "fixed"
 device = "cuda:1"
@@ -105,9 +107,9 @@ def test_every_key_of_a_file_arrives(house: House) -> None:
     assert configuration.models == (
         ModelConfig(
             id="iris", path=house.folder.resolve() / "iris.onnx", format="onnx", pinned=True,
-            idle_timeout_secs=0, max_batch_size=5, max_batch_delay_ms=0, batching="fixed",
-            device="cuda:1", min_residency_secs=6, autoscale_queue_threshold=7, max_replicas=8,
-            routing_strategy="random", max_queue=9, request_timeout_secs=0.001,
+            idle_timeout_secs=0, max_batch_size=5, max_batch_tokens=640, max_batch_delay_ms=0,
+            batching="fixed", device="cuda:1", min_residency_secs=6, autoscale_queue_threshold=7,
+            max_replicas=8, routing_strategy="random", max_queue=9, request_timeout_secs=0.001,
             load_timeout_secs=10, exec_timeout_secs=12, threads=11,
         ),
     )  # fmt: skip
@@ -213,6 +215,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "pinned": st.booleans(),
     "idle_timeout_secs": SECONDS,
     "max_batch_size": st.integers(1, 65535),
+    "max_batch_tokens": st.integers(1, 2**31 - 1),
     "max_batch_delay_ms": st.floats(0, 60_000),
     "batching": st.sampled_from(["adaptive", "fixed", "off"]),
     "device": st.sampled_from(["auto", "cpu", "cuda", "tensorrt", "coreml"])

@@ -6,6 +6,7 @@ from statistics import mean, median
 from typing import NamedTuple
 
 from snoozeml.worker.batcher import Batcher, Pending, Run
+from snoozeml.worker.limits import Limits
 from snoozeml.worker.pacing import Pace
 
 MAX_ROWS = 16
@@ -44,7 +45,7 @@ def simulate(
 ) -> Outcome:
     """Run a worker for some virtual seconds, of which the first tenth is not counted."""
     rng = random.Random(0)
-    batcher = Batcher(max_rows, pace)
+    batcher = Batcher(Limits(max_rows, tokens=1), pace)
     arrivals = [(rng.random() * world.think_s, client) for client in range(world.clients)]
     heapq.heapify(arrivals)
     now = daemon_free_at = 0.0

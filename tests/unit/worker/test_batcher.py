@@ -7,14 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snoozeml.worker.batcher import Batcher, Run, Wait
+from snoozeml.worker.limits import Limits
 from snoozeml.worker.pacing import AdaptivePace, FixedPace
 from unit.worker.simulation import MAX_ROWS, pending
 
 DELAY_S = 0.010
+MAX_TOKENS = 64
 
 
 def batcher(delay_s: float = 0.0, max_rows: int = MAX_ROWS) -> Batcher:
-    return Batcher(max_rows, FixedPace(delay_s))
+    return Batcher(Limits(max_rows, MAX_TOKENS), FixedPace(delay_s))
 
 
 def fill(target: Batcher, *requests: tuple[float, Hashable, int]) -> None:
@@ -43,6 +45,35 @@ def test_a_batch_is_full_by_rows() -> None:
     subject = batcher(max_rows=4)
     fill(subject, (0, "a", 2), (1, "a", 2), (2, "a", 3), (3, "a", 2), (4, "a", 1))
     assert [ids(subject.next(9)) for _ in range(3)] == [[0, 1], [2], [3, 4]]
+
+
+def fill_with_lengths(target: Batcher, *lengths: int, rows: int = 1) -> None:
+    for number, length in enumerate(lengths):
+        request = pending(number, 1.0, rows=rows)
+        request.length = length
+        target.add(request, backlog=0)
+
+
+def test_a_batch_is_full_by_tokens_each_row_as_long_as_the_longest() -> None:
+    subject = batcher(max_rows=8)
+    fill_with_lengths(subject, 16, 8, 8, 8, 20, 20, 20, 65, 1)
+    batches = [ids(subject.next(9)) for _ in range(4)]
+    assert batches == [[0, 1, 2, 3], [4, 5, 6], [7], [8]]
+    assert subject.next(9) is None
+
+
+def test_a_batch_that_can_take_no_more_tokens_runs_at_once() -> None:
+    subject = batcher(DELAY_S)
+    fill_with_lengths(subject, 30, 10)
+    assert ids(subject.next(1.0)) == [0, 1]
+
+
+def test_a_batch_with_room_for_tokens_waits() -> None:
+    subject = batcher(DELAY_S)
+    fill_with_lengths(subject, 20, 10)
+    assert subject.next(1.0) == Wait(1.0 + DELAY_S)
+    subject.limit(Limits(MAX_ROWS, 40))
+    assert ids(subject.next(1.0)) == [0, 1]
 
 
 def test_a_request_larger_than_a_batch_is_one() -> None:
@@ -99,14 +130,14 @@ def test_when_no_request_will_come_nothing_is_waited_for() -> None:
 def test_with_one_row_per_batch_every_request_runs_alone_and_at_once() -> None:
     subject = batcher(DELAY_S)
     fill(subject, (1.0, "a", 1), (1.0, "a", 1))
-    subject.limit_rows(1)
+    subject.limit(Limits(1, MAX_TOKENS))
     assert [ids(subject.next(1.0)) for _ in range(2)] == [[0], [1]]
 
 
 def test_a_limit_can_be_lowered_and_never_raised() -> None:
     subject = batcher()
     for rows in (3, 5):
-        subject.limit_rows(rows)
+        subject.limit(Limits(rows, MAX_TOKENS))
     fill(subject, *[(0, "a", 1)] * 4)
     assert [ids(subject.next(9)) for _ in range(2)] == [[0, 1, 2], [3]]
 
@@ -133,18 +164,23 @@ def test_late_requests_are_taken_out() -> None:
 
 @given(
     requests=st.lists(
-        st.tuples(st.floats(0, 0.003), st.sampled_from("abc"), st.integers(1, 6)), max_size=40
+        st.tuples(
+            st.floats(0, 0.003), st.sampled_from("abc"), st.integers(1, 6), st.integers(0, 40)
+        ),
+        max_size=40,
     ),
     adaptive=st.booleans(),
 )
 def test_everybody_is_served_in_turn_and_in_time(
-    requests: list[tuple[float, str, int]], adaptive: bool
+    requests: list[tuple[float, str, int, int]], adaptive: bool
 ) -> None:
     pace = AdaptivePace(DELAY_S) if adaptive else FixedPace(DELAY_S)
-    subject, now, served = Batcher(8, pace), 0.0, []
-    for number, (after_s, key, rows) in enumerate(requests):
+    subject, now, served = Batcher(Limits(8, MAX_TOKENS), pace), 0.0, []
+    for number, (after_s, key, rows, length) in enumerate(requests):
         now += after_s
-        subject.add(pending(number, now, key, rows), backlog=0)
+        request = pending(number, now, key, rows)
+        request.length = length
+        subject.add(request, backlog=0)
         if number % 3 == 2 and isinstance(todo := subject.next(now), Run):
             served.append(todo.batch)
             subject.answered(todo, now, now)
@@ -156,7 +192,8 @@ def test_everybody_is_served_in_turn_and_in_time(
             served.append(todo.batch)
     for batch in served:
         assert len({request.batch_key for request in batch}) == 1
-        assert len(batch) == 1 or sum(request.rows for request in batch) <= 8
+        rows, longest = sum(r.rows for r in batch), max(r.length for r in batch)
+        assert len(batch) == 1 or (rows <= 8 and rows * longest <= MAX_TOKENS)
     order = [request for batch in served for request in batch]
     assert sorted(request.id for request in order) == list(range(len(requests)))
     for key in "abc":

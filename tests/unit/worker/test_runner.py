@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,10 +17,12 @@ from snoozeml.errors import InferenceFailed, OutOfMemory
 from snoozeml.wire.tensors import Array, Tensors
 from snoozeml.worker.agreement import agree
 from snoozeml.worker.batcher import Pending
+from snoozeml.worker.limits import Limits
 from snoozeml.worker.rows import RowLayout
 from snoozeml.worker.runner import Answer, Runner
 
 MAX_ROWS = 8
+MAX_TOKENS = 64
 LAYOUT = RowLayout(SIGNATURE)
 ALL = ("y", "next_state", "label")
 
@@ -43,6 +46,7 @@ def runner(
         plan=plan,
         device="cpu",
         max_batch_size=MAX_ROWS,
+        max_batch_tokens=MAX_TOKENS,
         max_batch_delay_s=0,
         batching="adaptive",
         threads=1,
@@ -66,6 +70,28 @@ def request(
 def pending(inputs: Tensors, outputs: tuple[str, ...] = ALL) -> Pending:
     rows, key = LAYOUT.count(inputs), LAYOUT.batch_key(inputs, outputs)
     return Pending(0, 1, 0.0, 0.0, inputs, outputs, rows, key)
+
+
+RAGGED = Signature(
+    tuple(
+        msgspec.structs.replace(s, ragged_axis=1 if s.name == "x" else None)
+        for s in SIGNATURE.inputs
+    ),
+    tuple(
+        msgspec.structs.replace(s, ragged_axis=1 if s.name == "y" else None)
+        for s in SIGNATURE.outputs
+    ),
+)
+"""The same model, whose `x` and `y` may have any number of columns."""
+
+
+def ragged(rows: int, columns: int, seed: int = 0) -> Pending:
+    """A request without `label`, which padding would change."""
+    layout = RowLayout(RAGGED)
+    inputs, outputs = request(rows, columns, seed=seed).inputs, ("y", "next_state")
+    return Pending(
+        0, 1, 0.0, 0.0, inputs, outputs, rows, layout.batch_key(inputs, outputs), columns
+    )
 
 
 def results(answer: Answer) -> Sequence[Array]:
@@ -121,7 +147,7 @@ def test_a_model_that_does_not_bear_merging_is_not_merged_again(how: str, why: s
         assert_equal(answer, FakeEngine(how).infer(sent.inputs, sent.outputs))
     (notice,) = notices
     assert re.search(why, notice.message)
-    assert subject.batch_rows == 1
+    assert subject.limits.rows == 1
     engine.runs.clear()
     subject.run([request(3 * MAX_ROWS)])
     assert engine.runs == [3 * MAX_ROWS]
@@ -135,7 +161,7 @@ def test_only_the_request_that_fails_alone_fails() -> None:
     assert isinstance(answers[1].result, ValueError)
     for index in (0, 2):
         assert_equal(answers[index], FakeEngine().infer(batch[index].inputs, ALL))
-    assert subject.batch_rows == MAX_ROWS
+    assert subject.limits.rows == MAX_ROWS
 
 
 @pytest.mark.parametrize(
@@ -160,7 +186,7 @@ def test_rows_that_there_is_no_memory_for_run_in_smaller_numbers_from_then_on(
     for answer, sent in zip(subject.run(batch), batch, strict=True):
         assert_equal(answer, FakeEngine().infer(sent.inputs, ALL))
         assert answer.batch_rows <= room
-    assert subject.batch_rows == limit
+    assert subject.limits.rows == limit
     assert [notice.code for notice in notices] == ["out_of_memory"] * (limit < MAX_ROWS)
     assert all(f"at most {limit} rows, not {MAX_ROWS}" in notice.message for notice in notices)
     engine.runs.clear()
@@ -173,7 +199,7 @@ def test_rows_that_fit_nowhere_leave_the_limit_to_others() -> None:
     subject = runner(FakeEngine("has room for 0"), notices=notices)
     for batch in ([request(2), request(2), request(3)], [request(3 * MAX_ROWS)], [request(1)]):
         assert all(isinstance(a.result, OutOfMemory) for a in subject.run(batch))
-    assert (subject.batch_rows, notices) == (MAX_ROWS, [])
+    assert (subject.limits.rows, notices) == (MAX_ROWS, [])
 
 
 def test_what_cannot_be_cut_and_has_no_room_fails() -> None:
@@ -191,7 +217,7 @@ def test_an_output_of_another_datatype_fails() -> None:
 def test_values_that_are_not_numbers_agree_with_themselves() -> None:
     subject = runner(FakeEngine("is not a number"))
     subject.run([request(1), request(1)])
-    assert subject.batch_rows == MAX_ROWS
+    assert subject.limits.rows == MAX_ROWS
 
 
 @pytest.mark.parametrize("rows", [MAX_ROWS, MAX_ROWS + 1, 3 * MAX_ROWS])
@@ -210,7 +236,7 @@ def test_pieces_that_lose_rows_are_never_put_together() -> None:
     sent = request(MAX_ROWS + 1)
     (answer,) = subject.run([sent])
     assert_equal(answer, FakeEngine("loses a row").infer(sent.inputs, ALL))
-    assert subject.batch_rows == 1
+    assert subject.limits.rows == 1
 
 
 def test_row_by_row_every_row_is_a_run() -> None:
@@ -308,3 +334,51 @@ def test_agreement_allows_rounding_and_nothing_else(
     batched: Array, alone: Array, equal: bool
 ) -> None:
     assert agree(batched, alone) is equal
+
+
+@given(sizes=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 9)), min_size=1, max_size=6))
+def test_requests_of_different_lengths_get_what_they_get_alone(
+    sizes: list[tuple[int, int]],
+) -> None:
+    notices: list[WorkerFailure] = []
+    subject = runner(FakeEngine(), signature=RAGGED, notices=notices)
+    batch = [ragged(rows, columns, seed) for seed, (rows, columns) in enumerate(sizes)]
+    for answer, sent in zip(subject.run(batch), batch, strict=True):
+        assert_equal(answer, FakeEngine().infer(sent.inputs, sent.outputs))
+    assert notices == []
+
+
+def test_of_different_lengths_the_one_that_was_padded_most_is_verified() -> None:
+    engine, notices = FakeEngine("pads with noise"), list[WorkerFailure]()
+    subject = runner(engine, signature=RAGGED, notices=notices)
+    batch = [ragged(1, 5), ragged(2, 2), ragged(1, 5)]
+    for answer, sent in zip(subject.run(batch), batch, strict=True):
+        assert_equal(answer, FakeEngine("pads with noise").infer(sent.inputs, sent.outputs))
+    assert engine.runs == [4, 2, 1, 2, 1]
+    assert [notice.code for notice in notices] == ["unbatchable"]
+
+
+def test_a_large_request_of_long_rows_is_cut_by_tokens() -> None:
+    engine = FakeEngine()
+    sent = ragged(5, 30)
+    (answer,) = runner(engine, signature=RAGGED).run([sent])
+    assert (engine.runs, answer.batch_rows) == ([2, 2, 1], 2)
+    assert_equal(answer, FakeEngine().infer(sent.inputs, sent.outputs))
+
+
+def test_a_row_longer_than_a_batch_runs_all_the_same() -> None:
+    engine = FakeEngine()
+    (answer,) = runner(engine, signature=RAGGED).run([ragged(2, MAX_TOKENS + 1)])
+    assert engine.runs == [1, 1]
+    assert results(answer)[0].shape == (2, MAX_TOKENS + 1)
+
+
+def test_what_lacks_memory_teaches_a_limit_of_tokens_where_rows_have_a_length() -> None:
+    engine, notices = FakeEngine("has room for 3"), list[WorkerFailure]()
+    subject = runner(engine, signature=RAGGED, notices=notices)
+    answers = subject.run([ragged(1, 8), ragged(1, 10), ragged(1, 10), ragged(1, 4)])
+    assert [answer.batch_rows for answer in answers] == [2, 2, 2, 2]
+    assert subject.limits == Limits(MAX_ROWS, 20)
+    assert [n.message.rpartition(": ")[2] for n in notices] == [
+        f"from now on at most 20 tokens, not {MAX_TOKENS}"
+    ]

@@ -10,7 +10,7 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state
 
 from snoozeml.core.plan import Plan, WorkerSpec
-from snoozeml.errors import InferenceFailed, ModelFailed, OutOfMemory, SnoozeError
+from snoozeml.errors import InferenceFailed, InvalidInput, ModelFailed, OutOfMemory, SnoozeError
 from snoozeml.wire.tensors import Array, Tensors
 from snoozeml.worker.politeness import NOBODY_WAITS, SOMEBODY_WAITS, run_politely
 
@@ -28,6 +28,7 @@ _CPU: Final = "CPUExecutionProvider"
 _OUT_OF_MEMORY: Final = re.compile(
     r"bad_alloc|failed to allocate memory|out of memory", re.IGNORECASE
 )
+_OUTSIDE_A_TABLE: Final = "element out of data bounds"  # a token id that the model does not have
 _LABEL: Final = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _FOLDERS: Final = re.compile(r"(?<![\w.])/(?:[^\s/:'\"]+/)+")
 
@@ -72,7 +73,8 @@ class OnnxEngine:
         try:
             found: Sequence[Array] = self._run(outputs, inputs, None)
         except Exception as error:  # they share none here either
-            raise _named(error, InferenceFailed, self._spec.plan.graph) from error
+            kind = InvalidInput if _OUTSIDE_A_TABLE in str(error) else InferenceFailed
+            raise _named(error, kind, self._spec.plan.graph) from error
         return found
 
     def pack(self) -> None:

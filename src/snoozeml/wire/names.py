@@ -1,0 +1,98 @@
+"""The names that a request may have: which inputs it must give, which outputs it can ask for."""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from snoozeml.core.tensors import Signature, TensorSpec
+from snoozeml.errors import InvalidInput
+from snoozeml.wire.json_values import quoted
+
+
+class NameRules:
+    """Checks the names in a request against the signature, whatever its dialect.
+
+    An input with a default may be left out; so may all inputs of a group, as long as one group is
+    there. See `TensorSpec`.
+    """
+
+    def __init__(self, signature: Signature) -> None:
+        self._inputs: Final = {spec.name: spec for spec in signature.inputs}
+        self._outputs: Final = {spec.name: spec for spec in signature.outputs}
+        self._all_outputs: Final = tuple(self._outputs)
+        self._groups: Final = {spec.group for spec in signature.inputs if spec.group}
+
+    def check_inputs(self, names: Sequence[str]) -> list[str]:
+        """Check which inputs are given.
+
+        Returns:
+            The inputs that are left out and shall be filled with their defaults.
+
+        Raises:
+            InvalidInput: one is unknown, there twice, or missing.
+        """
+        given = set(names)
+        if given == self._inputs.keys() and len(given) == len(names):
+            return []
+        if unknown := given - self._inputs.keys():
+            first = next(name for name in names if name in unknown)
+            raise InvalidInput(
+                f"unknown input {quoted(first)}; the model takes {quoted(*self._inputs)}"
+            )
+        if len(given) < len(names):
+            double = next(name for name in names if names.count(name) > 1)
+            raise InvalidInput(f"input {double!r} is there more than once")
+        absent = self._absent_groups(given)
+        wanted = [
+            spec
+            for name, spec in self._inputs.items()
+            if name not in given and spec.group not in absent
+        ]
+        missing = [spec.name for spec in wanted if spec.default is None]
+        if missing:
+            raise InvalidInput(f"missing in inputs: {quoted(*missing)}")
+        if absent and absent == self._groups:
+            raise InvalidInput(f"missing in inputs: {self._needed_by(absent, ' or ')}")
+        return [spec.name for spec in wanted]
+
+    def outputs(self, names: Sequence[str] | None, inputs: Collection[str]) -> tuple[str, ...]:
+        """The outputs to answer a request with.
+
+        Args:
+            names: those asked for; None: all that its inputs allow.
+            inputs: names of those given.
+
+        Raises:
+            InvalidInput: an output is unknown, asked for twice, or needs inputs that are left out;
+                or none is asked for.
+        """
+        absent = self._absent_groups(inputs) if self._groups else set()
+        if names is None:
+            if not absent:
+                return self._all_outputs
+            return tuple(n for n, spec in self._outputs.items() if not _needs(spec, absent))
+        for name in names:
+            if name not in self._outputs:
+                raise InvalidInput(
+                    f"unknown output {quoted(name)}; the model gives {quoted(*self._outputs)}"
+                )
+            if lacking := _needs(self._outputs[name], absent):
+                raise InvalidInput(
+                    f"output {name!r} needs {self._needed_by(lacking, ' and ')} in inputs"
+                )
+        if not names or len(set(names)) < len(names):
+            raise InvalidInput(
+                f"outputs must name some of {quoted(*self._outputs)}, each once, or be left out"
+            )
+        return tuple(names)
+
+    def _absent_groups(self, given: Collection[str]) -> set[str]:
+        return self._groups - {self._inputs[name].group for name in given}
+
+    def _needed_by(self, groups: Collection[str], conjunction: str) -> str:
+        needed = (s for s in self._inputs.values() if s.group in groups and s.default is None)
+        return conjunction.join(quoted(spec.name) for spec in needed)
+
+
+def _needs(output: TensorSpec, absent: set[str]) -> set[str]:
+    """The groups that an output needs and a request has left out."""
+    return absent if output.group is None else absent & {output.group}
