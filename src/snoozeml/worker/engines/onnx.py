@@ -9,6 +9,7 @@ from typing import Any, Final
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state
 
+from snoozeml.core.paths import without_folders
 from snoozeml.core.plan import Plan, WorkerSpec
 from snoozeml.errors import InferenceFailed, ModelFailed, OutOfMemory, SnoozeError
 from snoozeml.wire.tensors import Array, Tensors
@@ -29,7 +30,6 @@ _OUT_OF_MEMORY: Final = re.compile(
     r"bad_alloc|failed to allocate memory|out of memory", re.IGNORECASE
 )
 _LABEL: Final = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
-_FOLDERS: Final = re.compile(r"(?<![\w.])/(?:[^\s/:'\"]+/)+")
 
 _WORTH_PACKING_BYTES: Final = 2**20
 """Below this, packed weights save a run a few microseconds (measured: 12 µs at 0.8 MB)."""
@@ -185,7 +185,7 @@ def _named(error: Exception, otherwise: type[SnoozeError], graph: str) -> Snooze
     """The engine's error with a code, in one line and without the paths of this machine."""
     text = str(error)
     first_line = _LABEL.sub("", text.partition("\n")[0])
-    message = _FOLDERS.sub("", first_line.replace(f"{Path(graph).parent}/", ""))
+    message = without_folders(first_line, Path(graph).parent)
     if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(text):
         return OutOfMemory(f"out of memory: {message}")
     return otherwise(f"ONNX Runtime: {message}")
