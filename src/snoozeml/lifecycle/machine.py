@@ -346,7 +346,9 @@ def _ran_out_of_memory(model: Model, number: int, now: float) -> Step:
     replica = model.replica(number)
     if replica is None or replica.stage is not Stage.SERVING:
         return model, ()
+    keep_warm = model.pinned and len(model.replicas) == 1
     model = _move(model, number, Stage.DRAINING, now)
+    model = _with(model, load_wanted=keep_warm or model.load_wanted)
     return model, (effects.MakeRoom(), effects.DrainLane(number, finish_queue=False))
 
 
@@ -361,12 +363,12 @@ def _exited(model: Model, exited: events.WorkerExited, now: float) -> Step:
         failures = 0 if exited.healthy else model.failures
         model, more = _after_exit(_with(model, failures=failures), now)
         return model, (closed_lane, *more)
+    model = _with(model, last_error=error)
     failures = 0 if exited.healthy else model.failures + 1
-    model = _with(model, last_error=error, failures=failures)
     if failures > _EARLY_CRASHES_TOLERATED and not model.replicas and not model.killed:
-        model, more = _fail(model, now)
+        model, more = _fail(model, now)  # which counts this one
     else:
-        model, more = _after_exit(model, now, keep_warm=model.pinned)
+        model, more = _after_exit(_with(model, failures=failures), now, keep_warm=model.pinned)
     if isinstance(error, OutOfMemory):
         more = (effects.MakeRoom(), *more)
     return model, (closed_lane, *more)

@@ -270,6 +270,29 @@ def test_pinned_model_that_fails_is_tried_again_when_its_backoff_is_over() -> No
     assert todo(model, rang(), model.retry_at) == (effects.StartWorker(2),)
 
 
+def test_pinned_model_that_crashes_as_soon_as_it_is_ready_backs_off_and_always_comes_back() -> None:
+    model, now, starts = follow(ASLEEP, events.PinAsked()), 0.0, [0.0]
+    for number in range(1, 20):
+        crash = events.WorkerExited(number, CRASHED)
+        model, after = step(follow(model, events.WorkerReady(number), now=now), crash, now)
+        for effect in after:
+            if isinstance(effect, effects.SetTimer):
+                now = effect.at
+                model, after = step(model, rang(), now)
+        assert effects.StartWorker(number + 1) in after
+        starts.append(now)
+    waits = [later - earlier for earlier, later in pairwise(starts)]
+    assert waits[:5] == [0.0, 0.0, backoff_s(3), backoff_s(4), backoff_s(5)]
+    assert waits[-1] == BACKOFF_LONGEST_S
+
+
+def test_pinned_model_whose_worker_ran_out_of_memory_comes_back_without_being_asked() -> None:
+    pinned = follow(READY, events.PinAsked(), events.RanOutOfMemory(1), events.Drained(1))
+    assert effects.StartWorker(2) in todo(pinned, events.WorkerExited(1))
+    unloaded = follow(pinned, events.UnloadAsked())
+    assert follow(unloaded, events.WorkerExited(1)).phase is Phase.IDLE
+
+
 def test_load_that_an_unload_overtakes_is_told_so() -> None:
     model = follow(BUSY, events.UnloadAsked(), events.LoadAsked())
     (answer,) = todo(model, events.UnloadAsked())
@@ -533,6 +556,11 @@ class World(RuleBasedStateMachine):
         """Who waits has somebody to wait for."""
         if hasattr(self, "model") and self.queued:
             assert self.model.replicas
+
+    @invariant()
+    def pinned_model_that_failed_is_tried_again_some_time(self) -> None:
+        if hasattr(self, "model") and self.model.pinned and self.model.phase is Phase.FAILED:
+            assert self.timer is not None or self.finished
 
     @invariant()
     def nobody_waits_for_what_will_not_come(self) -> None:
