@@ -172,14 +172,12 @@ class ModelActor:
         if config.routing_strategy != before.routing_strategy:
             self.dispatch.choose = routing(config.routing_strategy)
         self.tell(events.LimitsChanged(_limits(config)))
-        if config.pinned != before.pinned:
-            self.tell(events.PinAsked() if config.pinned else events.UnpinAsked())
         plan = self._around.plans.known(config.path, config.format)
         if plan != self.crew.plan or _worker_settings(config) != _worker_settings(before):
             self.crew.plan = plan
-            self.tell(events.UnloadAsked())
-            if self._state.pinned:
-                self.tell(events.LoadAsked())
+            self.tell(events.SettingsChanged())
+        if config.pinned != before.pinned:
+            self.tell(events.PinAsked() if config.pinned else events.UnpinAsked())
 
     async def close(self) -> None:
         """Answer what has been accepted, let the workers leave, and end.

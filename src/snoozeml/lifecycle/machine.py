@@ -64,6 +64,8 @@ def step(model: Model, event: events.Event, now: float) -> Step:  # noqa: C901  
             return _load_asked(_with(model, pinned=True), now)
         case events.UnpinAsked():
             return _rest(_with(model, pinned=False), now)
+        case events.SettingsChanged():
+            return _renew(model, now)
         case events.LimitsChanged(limits):
             return _rest(_with(model, limits=limits), now)
         case events.CloseAsked():
@@ -209,6 +211,21 @@ def _unload_asked(model: Model, now: float) -> Step:
             return model, ()
         case _:
             return model, (effects.AnswerUnloads(),)
+
+
+def _renew(model: Model, now: float) -> Step:
+    """Workers that were started with other settings leave; whoever needs one gets another."""
+    wanted = model.pinned or model.phase is Phase.LOADING
+    todo: tuple[effects.Effect, ...] = ()
+    match model.phase:
+        case Phase.LOADING:
+            model, todo = _drain_all(model, now)
+        case Phase.READY | Phase.FAILED:
+            model, todo = _unload_asked(model, now)
+    if not wanted:
+        return model, todo
+    model, more = _load_asked(model, now)
+    return model, (*todo, *more)
 
 
 def _superseded() -> SnoozeError:
