@@ -91,7 +91,7 @@ def test_too_little_memory_has_a_name(
         raise error
 
     monkeypatch.setattr(ort, "InferenceSession", fail)
-    with pytest.raises(OutOfMemory, match="out of memory while loading"):
+    with pytest.raises(OutOfMemory, match="^out of memory: the engine cannot load model.onnx"):
         prepare(model)
 
 
