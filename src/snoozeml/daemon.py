@@ -12,6 +12,7 @@ import uvloop
 
 from snoozeml.config.loading import Overrides, load
 from snoozeml.config.schema import Configuration, ServerConfig
+from snoozeml.errors import SnoozeError
 from snoozeml.fronts.http.app import HttpApp
 from snoozeml.fronts.http.routes import ColdRoutes
 from snoozeml.fronts.http.server import HttpServer, address_of, bind
@@ -92,7 +93,7 @@ class Daemon:
 
             registry.apply(self._configuration.models)
             await http.listen(listener)
-            self._heed_signals()
+            self._heed_signals(control, tasks)
             self._announce(address_of(listener), ready_fd)
             warming = tasks.create_task(self._warm_up(launcher))
 
@@ -166,13 +167,35 @@ class Daemon:
             with os.fdopen(ready_fd, "wb") as ready:
                 ready.write(line)
 
-    def _heed_signals(self) -> None:
+    def _heed_signals(self, control: Control, tasks: asyncio.TaskGroup) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._told_to_stop)
+        had_terminal = _has_terminal()
+
+        def hung_up() -> None:
+            if had_terminal and not _has_terminal():  # its window has been closed
+                self._told_to_stop()
+            else:
+                tasks.create_task(_refresh(control))
+
+        loop.add_signal_handler(signal.SIGHUP, hung_up)
 
     def _told_to_stop(self) -> None:
         (self._force if self._stop.is_set() else self._stop).set()
+
+
+def _has_terminal() -> bool:
+    return os.isatty(0)
+
+
+async def _refresh(control: Control) -> None:
+    try:
+        await control.refresh()
+    except SnoozeError as error:
+        _log.warning("told to refresh, but %s", error.message)
+    except Exception:
+        _log.exception("refreshing failed")
 
 
 def _memory_limit(server: ServerConfig) -> int:

@@ -141,7 +141,7 @@ def test_changed_external_data_are_noticed(cache_dir: Path, tmp_path: Path) -> N
 def test_a_copy_of_a_model_shares_its_plan(cache_dir: Path, model: Path) -> None:
     copy = model.with_name("copy.onnx")
     shutil.copy(model, copy)
-    assert ensure(cache_dir, model) == ensure(cache_dir, copy)
+    assert ensure(cache_dir, model).graph == ensure(cache_dir, copy).graph
 
 
 def test_another_toolchain_gets_another_plan(
@@ -268,8 +268,8 @@ def reaches_out(path: Path) -> Path:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda path: path, "model file not found: {path}"),
-        (not_a_model, "{path} is not an ONNX model"),
+        (lambda path: path, "model file not found: model.onnx"),
+        (not_a_model, "model.onnx is not an ONNX model"),
         (unknown_operator, "NoSuchOperator"),
         (models.sequence_output_model, "zipmap"),
         (reaches_out, "'../pipe'"),
@@ -281,7 +281,8 @@ def test_a_model_that_cannot_be_served_says_why(
     path = build(tmp_path / "model.onnx")
     with pytest.raises(ModelFailed) as failure:
         ensure(cache_dir, path)
-    assert message.format(path=path) in failure.value.message
+    assert message in failure.value.message
+    assert str(tmp_path) not in failure.value.message
     assert not any(cache_dir.glob("plans/*"))
     assert store(cache_dir).known(path, "onnx") is None
 

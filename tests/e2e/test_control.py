@@ -3,6 +3,7 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from signal import SIGHUP
 
 import pytest
 from onnx import helper
@@ -177,6 +178,23 @@ def test_refresh_leaves_models_alone_that_did_not_change(serve: Serve, echo: Pat
     daemon.refresh()
     assert daemon.infer("echo", ONE).status == 200
     assert daemon.workers() == [worker]
+
+
+def test_a_hang_up_signal_refreshes_and_a_wrong_configuration_changes_nothing(
+    serve: Serve, echo: Path, models_dir: Path
+) -> None:
+    daemon = serve()
+    models.scalar_model(models_dir / "number.onnx")
+    daemon.send_signal(SIGHUP)
+    eventually(lambda: _ids(daemon) == ["echo", "number"], "the new model is found")
+
+    (models_dir / "models.toml").write_text("[modells]\n")
+    daemon.send_signal(SIGHUP)
+    eventually(
+        lambda: any("nothing was changed" in line["event"] for line in daemon.log()),
+        "the log says what is wrong",
+    )
+    assert _ids(daemon) == ["echo", "number"]
 
 
 def test_a_model_that_cannot_load_says_why_backs_off_and_recovers(

@@ -1,7 +1,12 @@
 """The end: what was accepted is answered, what is new is refused, and nobody stays behind."""
 
 import asyncio
+import fcntl
+import os
 import signal
+import subprocess
+import sys
+import termios
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -130,3 +135,23 @@ def test_a_daemon_that_is_killed_leaves_no_process_behind(serve: Serve, models_d
         daemon.control(name, "load")
     assert len(daemon.tree()) == 4, "daemon, spare and two workers"
     assert daemon.stop(signal.SIGKILL) == -signal.SIGKILL
+
+
+def test_a_daemon_whose_terminal_closes_stops_in_order(models_dir: Path, cache_dir: Path) -> None:
+    ours, theirs = os.openpty()
+    ready, ready_fd = os.pipe()
+    command = [sys.executable, "-m", "snoozeml", "serve", "--port", "0"]
+    daemon = subprocess.Popen(
+        [*command, "--models-dir", str(models_dir), "--ready-fd", str(ready_fd)],
+        env={**os.environ, "SNOOZE_CACHE_DIR": str(cache_dir)},
+        stdin=theirs,
+        pass_fds=[ready_fd],
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    os.close(ready_fd)
+    with os.fdopen(ready) as pipe, daemon:
+        assert pipe.readline()
+        os.close(ours)
+        assert daemon.wait(20) == 0

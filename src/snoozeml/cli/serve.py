@@ -74,8 +74,10 @@ def _open_descriptor(_ctx: click.Context, _param: click.Parameter, fd: int | Non
 def serve(ready_fd: int | None, **flags: Any) -> None:
     """Run the daemon.
 
-    It stops in order at SIGTERM or Ctrl-C: no request that it accepted is lost. What a flag sets
-    can also be set in the environment (SNOOZE_PORT, ...) or in models.toml; the flag wins.
+    It stops in order at SIGTERM or Ctrl-C, or when its terminal closes: no request that it accepted
+    is lost. SIGHUP makes it look at its configuration and models again, as `snooze refresh` does.
+    What a flag sets can also be set in the environment (SNOOZE_PORT, ...) or in models.toml; the
+    flag wins.
     """
     try:
         from snoozeml import daemon

@@ -1,5 +1,6 @@
 """The models that lie in a folder, found by their files' names alone."""
 
+import logging
 import os
 import unicodedata
 from collections.abc import Iterator
@@ -8,8 +9,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from snoozeml.config.keys import ConfigError
+from snoozeml.config.keys import ConfigError, is_text
 from snoozeml.core.plan import Format
+
+_log = logging.getLogger("snoozeml.config")
 
 SUFFIXES: Final[dict[str, Format]] = {".onnx": "onnx"}
 
@@ -35,7 +38,8 @@ def discover(folder: Path) -> list[Found]:
 
     A file is called by its stem; the only model of an inner folder by that folder's name. Hidden
     entries are skipped. Links are followed, but each real folder is entered only once, so a link
-    to a folder already seen, or to one that holds this one, leads nowhere.
+    to a folder already seen, or to one that holds this one, leads nowhere. What no client could be
+    told, because its path is not valid UTF-8, is passed over with a warning.
 
     Raises:
         ConfigError: a folder does not exist or cannot be read.
@@ -58,7 +62,16 @@ def _discover(root: Path) -> list[Found]:
         if inner not in seen:
             seen.add(inner)
             found += _in_folder(name, inner)
-    return found
+    return _tellable(found)
+
+
+def _tellable(found: list[Found]) -> list[Found]:
+    """Without those whose file or folder has a name that is no text."""
+    wrong = [m.path for m in found if not (is_text(m.id) and is_text(str(m.path)))]
+    if wrong:
+        names = ", ".join(os.fsencode(p).decode("utf-8", "backslashreplace") for p in wrong)
+        _log.warning("not served, because the path is not valid UTF-8: %s; rename it", names)
+    return [model for model in found if model.path not in wrong]
 
 
 def _in_folder(name: str, folder: Path) -> list[Found]:

@@ -104,7 +104,17 @@ def _check(value: object, field: FieldInfo, name: str, base: Path, strict: bool)
         checked = msgspec.convert(value, field.type, strict=strict, dec_hook=_to_path)
     except (msgspec.ValidationError, OverflowError):
         raise wrong_value(name, value, expected(field)) from None
-    return absolute(checked, base) if isinstance(checked, Path) else checked
+    if not isinstance(checked, Path):
+        return checked
+    path = absolute(checked, base)
+    if not is_text(str(path)):
+        raise wrong_value(name, str(path), "a path that is valid UTF-8")
+    return path
+
+
+def is_text(name: str) -> bool:
+    """Whether a file's name, or its path, can be written down for others: not all are UTF-8."""
+    return not any("\ud800" <= char <= "\udfff" for char in name)
 
 
 def wrong_value(name: str, value: object, wanted: str) -> ConfigError:

@@ -27,6 +27,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             Python code.
         weights_folder: absolute path of the folder that the graph's external weights are relative
             to; None: the graph's own.
+        source: absolute path of the graph for every other device than the CPU, which `graph` was
+            optimised for; None: `graph` suits them all.
         prepared: the graph is optimised already and its weights lie beside it, ready to be mapped.
             False: preparing failed for the reason in `unprepared_because`, and the engine loads the
             original file plainly.
@@ -38,6 +40,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     format: Format
     graph: str
     weights_folder: str | None = None
+    source: str | None = None
     prepared: bool
     unprepared_because: str | None = None
     signature: Signature

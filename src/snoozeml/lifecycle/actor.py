@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import math
 import time
 from collections import deque
 from typing import TypeVar
@@ -14,6 +13,7 @@ from snoozeml.core.plan import WorkerFailure
 from snoozeml.core.request import InferenceRequest
 from snoozeml.errors import ModelLoading, ShuttingDown, SnoozeError, WorkerCrashed
 from snoozeml.lifecycle import effects, events
+from snoozeml.lifecycle.alarm import Alarm
 from snoozeml.lifecycle.crew import Crew, Surroundings
 from snoozeml.lifecycle.dispatch import Dispatch, Lane, Ticket
 from snoozeml.lifecycle.limits import Limits
@@ -56,8 +56,7 @@ class ModelActor:
         self._events: deque[events.Event] = deque()
         self._handling = False
         self._lanes: dict[int, Lane] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._rings_at = math.inf
+        self._alarm = Alarm(lambda: self.tell(events.TimerRang(self.dispatch.needed_at)))
         self._hang_timer: asyncio.TimerHandle | None = None
         self._loads_asked = Waiting[None]()
         self._unloads_asked = Waiting[int]()
@@ -173,14 +172,12 @@ class ModelActor:
         if config.routing_strategy != before.routing_strategy:
             self.dispatch.choose = routing(config.routing_strategy)
         self.tell(events.LimitsChanged(_limits(config)))
-        if config.pinned != before.pinned:
-            self.tell(events.PinAsked() if config.pinned else events.UnpinAsked())
         plan = self._around.plans.known(config.path, config.format)
         if plan != self.crew.plan or _worker_settings(config) != _worker_settings(before):
             self.crew.plan = plan
-            self.tell(events.UnloadAsked())
-            if self._state.pinned:
-                self.tell(events.LoadAsked())
+            self.tell(events.SettingsChanged())
+        if config.pinned != before.pinned:
+            self.tell(events.PinAsked() if config.pinned else events.UnpinAsked())
 
     async def close(self) -> None:
         """Answer what has been accepted, let the workers leave, and end.
@@ -287,7 +284,7 @@ class ModelActor:
     def _perform(self, effect: effects.Effect) -> None:  # noqa: C901  a table of effects
         match effect:
             case effects.SetTimer(at):
-                self._set_timer(at)
+                self._alarm.ring_by(at)
             case effects.StartWorker(number):
                 self._note_reload()
                 self.crew.start(number)
@@ -328,18 +325,6 @@ class ModelActor:
             self._loads_asked.answer(None)
         else:
             self._loads_asked.refuse(error)
-
-    def _set_timer(self, at: float) -> None:
-        if self._rings_at <= at:
-            return  # it rings before, and what it means is decided then: no re-arming per request
-        if self._timer is not None:
-            self._timer.cancel()
-        self._rings_at = at
-        self._timer = asyncio.get_running_loop().call_at(at, self._ring)
-
-    def _ring(self) -> None:
-        self._rings_at = math.inf
-        self.tell(events.TimerRang(self.dispatch.needed_at))
 
     def _watch_for_hangs(self) -> None:
         """Look again when the first busy worker may have been silent for too long."""
@@ -384,9 +369,9 @@ class ModelActor:
 
     def _finish(self) -> None:
         self._loads_asked.refuse(ShuttingDown(f"model {self.config.id} is going away"))
-        for timer in (self._timer, self._hang_timer):
-            if timer is not None:
-                timer.cancel()
+        self._alarm.cancel()
+        if self._hang_timer is not None:
+            self._hang_timer.cancel()
         if not self._finished.done():
             self._finished.set_result(None)
 

@@ -1,10 +1,11 @@
 """One timer for the deadlines of many requests."""
 
 import asyncio
-import math
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
+
+from snoozeml.lifecycle.alarm import Alarm
 
 T = TypeVar("T")
 
@@ -44,8 +45,7 @@ class Deadlines(Generic[T]):
         self._expire = expire
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Due[T]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-        self._rings_at = math.inf
+        self._alarm = Alarm(self._ring)
         self._compact_above = _SMALL
 
     def add(self, at: float, owner: T) -> Due[T]:
@@ -60,8 +60,7 @@ class Deadlines(Generic[T]):
         queue.append(due)
         if len(queue) > self._compact_above:
             self._compact()
-        if at < self._rings_at:
-            self._ring_at(at)
+        self._alarm.ring_by(at)
         return due
 
     def _compact(self) -> None:
@@ -70,20 +69,12 @@ class Deadlines(Generic[T]):
         self._compact_above = max(_SMALL, 2 * len(self._queue))
 
     def _ring(self) -> None:
-        # The head may have changed since the timer was set: it rings early, and is set again.
-        self._rings_at = math.inf
         now = self._loop.time()
         queue = self._queue
         while queue and (queue[0].owner is None or queue[0].at <= now):
             self._ring_for(queue.popleft())
         if queue:
-            self._ring_at(queue[0].at)
-
-    def _ring_at(self, at: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._rings_at = at
-        self._timer = self._loop.call_at(at, self._ring)
+            self._alarm.ring_by(queue[0].at)
 
     def _ring_for(self, due: Due[T]) -> None:
         if due.owner is not None:

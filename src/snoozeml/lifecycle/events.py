@@ -46,6 +46,10 @@ class EvictAsked(Event, frozen=True):
     reason: str
 
 
+class SettingsChanged(Event, frozen=True):
+    """What a worker gets at its start, and keeps, has changed."""
+
+
 class LimitsChanged(Event, frozen=True):
     limits: Limits
 

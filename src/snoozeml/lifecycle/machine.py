@@ -64,6 +64,8 @@ def step(model: Model, event: events.Event, now: float) -> Step:  # noqa: C901  
             return _load_asked(_with(model, pinned=True), now)
         case events.UnpinAsked():
             return _rest(_with(model, pinned=False), now)
+        case events.SettingsChanged():
+            return _renew(model, now)
         case events.LimitsChanged(limits):
             return _rest(_with(model, limits=limits), now)
         case events.CloseAsked():
@@ -211,6 +213,21 @@ def _unload_asked(model: Model, now: float) -> Step:
             return model, (effects.AnswerUnloads(),)
 
 
+def _renew(model: Model, now: float) -> Step:
+    """Workers that were started with other settings leave; whoever needs one gets another."""
+    wanted = model.pinned or model.phase is Phase.LOADING
+    todo: tuple[effects.Effect, ...] = ()
+    match model.phase:
+        case Phase.LOADING:
+            model, todo = _drain_all(model, now)
+        case Phase.READY | Phase.FAILED:
+            model, todo = _unload_asked(model, now)
+    if not wanted:
+        return model, todo
+    model, more = _load_asked(model, now)
+    return model, (*todo, *more)
+
+
 def _superseded() -> SnoozeError:
     return ModelFailed("the model was unloaded again before it was loaded")
 
@@ -346,7 +363,9 @@ def _ran_out_of_memory(model: Model, number: int, now: float) -> Step:
     replica = model.replica(number)
     if replica is None or replica.stage is not Stage.SERVING:
         return model, ()
+    keep_warm = model.pinned and len(model.replicas) == 1
     model = _move(model, number, Stage.DRAINING, now)
+    model = _with(model, load_wanted=keep_warm or model.load_wanted)
     return model, (effects.MakeRoom(), effects.DrainLane(number, finish_queue=False))
 
 
@@ -361,12 +380,12 @@ def _exited(model: Model, exited: events.WorkerExited, now: float) -> Step:
         failures = 0 if exited.healthy else model.failures
         model, more = _after_exit(_with(model, failures=failures), now)
         return model, (closed_lane, *more)
+    model = _with(model, last_error=error)
     failures = 0 if exited.healthy else model.failures + 1
-    model = _with(model, last_error=error, failures=failures)
     if failures > _EARLY_CRASHES_TOLERATED and not model.replicas and not model.killed:
-        model, more = _fail(model, now)
+        model, more = _fail(model, now)  # which counts this one
     else:
-        model, more = _after_exit(model, now, keep_warm=model.pinned)
+        model, more = _after_exit(_with(model, failures=failures), now, keep_warm=model.pinned)
     if isinstance(error, OutOfMemory):
         more = (effects.MakeRoom(), *more)
     return model, (closed_lane, *more)

@@ -248,7 +248,7 @@ async def _run_prepare_process(job: PrepareJob) -> PrepareOutcome:
     except msgspec.MsgspecError:
         ending = _ending(process.returncode)
         _log.error("preparing %s %s; last lines: %s", job.model_path, ending, "\n".join(last_lines))
-        raise ModelFailed(f"preparing {job.model_path} {ending}") from None
+        raise ModelFailed(f"preparing {Path(job.model_path).name} {ending}") from None
 
 
 async def _converse(process: asyncio.subprocess.Process, job: bytes) -> tuple[bytes, deque[str]]:

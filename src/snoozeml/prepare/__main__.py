@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -31,15 +32,16 @@ def main() -> None:
 
 
 def _outcome(job: PrepareJob) -> PrepareOutcome:
+    name = Path(job.model_path).name
     try:
         return _prepare(job)
     except SnoozeError as error:
         failure = error
     except MemoryError:
-        failure = OutOfMemory(f"out of memory while preparing {job.model_path}")
+        failure = OutOfMemory(f"out of memory while preparing {name}")
     except Exception:
         traceback.print_exc()
-        failure = Internal(f"preparing {job.model_path} failed unexpectedly; the log has more")
+        failure = Internal(f"preparing {name} failed unexpectedly; the log has more")
     return PrepareOutcome(error=(failure.code, failure.message))
 
 

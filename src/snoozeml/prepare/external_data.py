@@ -12,6 +12,7 @@ from typing import Any
 
 from onnx import ModelProto, TensorProto
 
+from snoozeml.core.paths import without_folders
 from snoozeml.errors import ModelFailed
 
 
@@ -91,7 +92,7 @@ def _why_bad_file(location: str, folder: Path) -> str | None:
     except FileNotFoundError:
         return "there is no such file"
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
-        return f"that cannot be resolved ({error})"
+        return f"that cannot be resolved ({without_folders(str(error), folder)})"
     if not real.is_relative_to(folder.resolve()):
         return "that is a link to outside of the folder"
     if not stat.S_ISREG(real.stat().st_mode):

@@ -3,6 +3,8 @@
 from functools import partial
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from snoozeml.core.plan import Plan, PrepareJob, PrepareOutcome
 from snoozeml.core.tensors import Batching, Signature
 from snoozeml.errors import SnoozeError
@@ -38,12 +40,15 @@ def prepare(job: PrepareJob) -> PrepareOutcome:
     """
     source = read_source(Path(job.model_path))
     try:
-        return find_or_make(job, source, partial(_make_plan, source))
+        made = find_or_make(job, source, partial(_make_plan, source))
     except SnoozeError:
         raise
     except Exception as error:  # a full disk, an optimiser that cannot cope: plain loading may do
         plan = _plain_plan(source, because=reason(error))
         return PrepareOutcome(plan=plan, stamps=source.stamps)
+    # Models of the same content share a plan; each has a file of its own.
+    assert made.plan is not None
+    return replace(made, plan=replace(made.plan, source=str(source.path)))
 
 
 def _make_plan(source: Source, draft: Path) -> Plan:

@@ -7,6 +7,7 @@ from typing import Any, Final
 import onnxruntime as ort
 from onnx import ModelProto
 
+from snoozeml.core.paths import without_folders
 from snoozeml.errors import ModelFailed, OutOfMemory, SnoozeError
 
 GRAPH_FILE: Final = "plan.onnx"
@@ -52,7 +53,7 @@ def open_plainly(model: Path) -> Session:
     try:
         return _open(model, _options(ort.GraphOptimizationLevel.ORT_ENABLE_ALL))
     except Exception as error:  # the engine's errors share no base class
-        raise failure(error, f"the engine cannot load {model}") from error
+        raise failure(error, f"the engine cannot load {model.name}", model.parent) from error
 
 
 def open_model(model: ModelProto) -> Session:
@@ -61,11 +62,16 @@ def open_model(model: ModelProto) -> Session:
     return _open(model.SerializeToString(), options)
 
 
-def failure(error: Exception, what: str) -> SnoozeError:
-    """The engine's error as ours; `what` says what could not be done."""
+def failure(error: Exception, what: str, *folders: Path) -> SnoozeError:
+    """The engine's error as ours.
+
+    Args:
+        what: says what could not be done.
+        folders: of this machine, that the engine may have named.
+    """
     if isinstance(error, MemoryError) or "bad_alloc" in str(error):
         return OutOfMemory(f"out of memory: {what}")
-    return ModelFailed(f"{what}: {reason(error)}")
+    return ModelFailed(f"{what}: {without_folders(reason(error), *folders)}")
 
 
 def reason(error: Exception) -> str:

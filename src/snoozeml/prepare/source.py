@@ -51,7 +51,9 @@ class Source:
         not what its digest says."""
         for stamp in self.stamps:
             if not stamp.holds():
-                raise ModelFailed(f"{stamp.path} changed while it was being prepared; try again")
+                raise ModelFailed(
+                    f"{Path(stamp.path).name} changed while it was being prepared; try again"
+                )
 
 
 def read_source(path: Path) -> Source:
@@ -63,12 +65,12 @@ def read_source(path: Path) -> Source:
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise ModelFailed(f"{path} is not a regular file")
+            raise ModelFailed(f"{path.name} is not a regular file")
         return _read(path)
     except FileNotFoundError:
-        raise ModelFailed(f"model file not found: {path}") from None
+        raise ModelFailed(f"model file not found: {path.name}") from None
     except OSError as error:
-        raise ModelFailed(f"{path} cannot be read: {error}") from error
+        raise ModelFailed(f"{path.name} cannot be read: {error.strerror}") from error
 
 
 def _read(path: Path) -> Source:
@@ -96,7 +98,7 @@ def _parse(path: Path, content: bytes) -> ModelProto:
     except DecodeError:
         model = ModelProto()
     if not model.HasField("graph"):
-        raise ModelFailed(f"{path} is not an ONNX model, or only part of one")
+        raise ModelFailed(f"{path.name} is not an ONNX model, or only part of one")
     return model
 
 

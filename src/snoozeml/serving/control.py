@@ -83,6 +83,7 @@ class Control:
         self._serving = serving
         self._rescan = rescan
         self._check = check
+        self._one_by_one = asyncio.Lock()
 
     def models(self) -> list[ModelView]:
         return [_view(actor) for actor in self._registry]
@@ -133,15 +134,16 @@ class Control:
         Raises:
             InvalidInput: the configuration has become wrong; everything stays as it was.
         """
-        try:
-            configuration = await asyncio.to_thread(self._rescan)
-            self._check(configuration)
-        except ConfigError as error:
-            raise InvalidInput(
-                f"nothing was changed, the configuration is wrong: {error}"
-            ) from error
-        self._refuse_while_draining()  # asked only now: the shutdown may have begun meanwhile
-        self._registry.apply(configuration.models)
+        async with self._one_by_one:  # so that what was read last counts
+            try:
+                configuration = await asyncio.to_thread(self._rescan)
+                self._check(configuration)
+            except ConfigError as error:
+                raise InvalidInput(
+                    f"nothing was changed, the configuration is wrong: {error}"
+                ) from error
+            self._refuse_while_draining()  # asked only now: the shutdown may have begun meanwhile
+            self._registry.apply(configuration.models)
         return self.models()
 
     def _changeable(self, model_id: str) -> ModelActor:

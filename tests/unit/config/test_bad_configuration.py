@@ -1,5 +1,6 @@
 """What cannot be done as written, and what the user is told about it."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -267,3 +268,8 @@ def test_a_configuration_that_is_a_folder(house: House) -> None:
     house.add("models.toml/x")
     with pytest.raises(ConfigError, match=r"models\.toml: cannot be read: Is a directory"):
         house.load()
+
+
+def test_a_path_that_is_no_text_is_refused(house: House, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"SNOOZE_CACHE_DIR.*expected a path that is valid UTF-8"):
+        house.load({"SNOOZE_CACHE_DIR": os.fsdecode(bytes(tmp_path) + b"/\xff")})

@@ -270,6 +270,56 @@ def test_pinned_model_that_fails_is_tried_again_when_its_backoff_is_over() -> No
     assert todo(model, rang(), model.retry_at) == (effects.StartWorker(2),)
 
 
+def test_pinned_model_that_crashes_as_soon_as_it_is_ready_backs_off_and_always_comes_back() -> None:
+    model, now, starts = follow(ASLEEP, events.PinAsked()), 0.0, [0.0]
+    for number in range(1, 20):
+        crash = events.WorkerExited(number, CRASHED)
+        model, after = step(follow(model, events.WorkerReady(number), now=now), crash, now)
+        for effect in after:
+            if isinstance(effect, effects.SetTimer):
+                now = effect.at
+                model, after = step(model, rang(), now)
+        assert effects.StartWorker(number + 1) in after
+        starts.append(now)
+    waits = [later - earlier for earlier, later in pairwise(starts)]
+    assert waits[:5] == [0.0, 0.0, backoff_s(3), backoff_s(4), backoff_s(5)]
+    assert waits[-1] == BACKOFF_LONGEST_S
+
+
+def test_pinned_model_whose_worker_ran_out_of_memory_comes_back_without_being_asked() -> None:
+    pinned = follow(READY, events.PinAsked(), events.RanOutOfMemory(1), events.Drained(1))
+    assert effects.StartWorker(2) in todo(pinned, events.WorkerExited(1))
+    unloaded = follow(pinned, events.UnloadAsked())
+    assert follow(unloaded, events.WorkerExited(1)).phase is Phase.IDLE
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        follow(ASLEEP, events.WorkArrived()),
+        follow(ASLEEP, events.LoadAsked()),
+        follow(ASLEEP, events.PinAsked()),
+        follow(ASLEEP, events.PinAsked(), events.WorkArrived()),
+        follow(READY, events.PinAsked()),
+    ],
+    ids=["request", "load", "pin", "pin and request", "pinned and ready"],
+)
+def test_settings_that_change_while_somebody_needs_the_model_are_the_next_workers(
+    before: Model,
+) -> None:
+    model, after = step(before, events.SettingsChanged(), 0.0)
+    assert effects.StopWorker(1, "unload") in after
+    assert not any(isinstance(effect, effects.AnswerLoads) for effect in after)
+    assert effects.StartWorker(2) in todo(model, events.WorkerExited(1))
+
+
+def test_settings_of_a_broken_model_change_so_it_gets_another_chance() -> None:
+    broken = follow(ASLEEP, events.LoadAsked(), events.LoadFailed(1, BROKEN))
+    assert follow(broken, events.SettingsChanged()).phase is Phase.IDLE
+    pinned = follow(ASLEEP, events.PinAsked(), events.LoadFailed(1, BROKEN))
+    assert effects.StartWorker(2) in todo(pinned, events.SettingsChanged())
+
+
 def test_load_that_an_unload_overtakes_is_told_so() -> None:
     model = follow(BUSY, events.UnloadAsked(), events.LoadAsked())
     (answer,) = todo(model, events.UnloadAsked())
@@ -312,6 +362,8 @@ class World(RuleBasedStateMachine):
         self.alive: set[int] = set()
         self.leaving: set[int] = set()
         self.born_at: dict[int, float] = {}
+        self.settings = 0
+        self.started_with: dict[int, int] = {}
         self.loads_waiting = self.unloads_waiting = 0
         self.timer: float | None = None
         self.needed_at = 0.0
@@ -335,6 +387,7 @@ class World(RuleBasedStateMachine):
                 assert not self.starting - self.leaving, "two loads at once"
                 assert len(self.starting | self.alive) < LIMITS.max_replicas
                 self.starting.add(number)
+                self.started_with[number] = self.settings
             case effects.StopWorker(number, reason):
                 assert not self.held.get(number), "stopped while requests were in flight"
                 assert number in self.alive | self.starting
@@ -499,6 +552,12 @@ class World(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.model.closing)
     @rule()
+    def settings_change(self) -> None:
+        self.settings += 1
+        self.handle(events.SettingsChanged())
+
+    @precondition(lambda self: not self.model.closing)
+    @rule()
     def unpin_is_asked(self) -> None:
         self.handle(events.UnpinAsked())
 
@@ -529,10 +588,21 @@ class World(RuleBasedStateMachine):
             assert set(self.held) <= self.alive
 
     @invariant()
+    def nobody_new_is_served_with_old_settings(self) -> None:
+        if hasattr(self, "model"):
+            for replica in self.model.at(Stage.STARTING, Stage.SERVING):
+                assert self.started_with[replica.number] == self.settings
+
+    @invariant()
     def work_is_never_stranded(self) -> None:
         """Who waits has somebody to wait for."""
         if hasattr(self, "model") and self.queued:
             assert self.model.replicas
+
+    @invariant()
+    def pinned_model_that_failed_is_tried_again_some_time(self) -> None:
+        if hasattr(self, "model") and self.model.pinned and self.model.phase is Phase.FAILED:
+            assert self.timer is not None or self.finished
 
     @invariant()
     def nobody_waits_for_what_will_not_come(self) -> None:

@@ -19,8 +19,8 @@ JOB = PrepareJob(
     ("error", "code", "message"),
     [
         (ModelFailed("no such operator"), "model_failed", "no such operator"),
-        (MemoryError(), "out_of_memory", "out of memory while preparing /models/m.onnx"),
-        (RuntimeError("our secret"), "internal", "preparing /models/m.onnx failed unexpectedly"),
+        (MemoryError(), "out_of_memory", "out of memory while preparing m.onnx"),
+        (RuntimeError("our secret"), "internal", "preparing m.onnx failed unexpectedly"),
     ],
 )
 def test_a_failure_is_an_answer_with_a_code(

@@ -91,5 +91,13 @@ def test_too_little_memory_has_a_name(
         raise error
 
     monkeypatch.setattr(ort, "InferenceSession", fail)
-    with pytest.raises(OutOfMemory, match="out of memory while loading"):
+    with pytest.raises(OutOfMemory, match=r"^out of memory: the engine cannot load model\.onnx"):
         prepare(model)
+
+
+def test_copies_of_a_model_share_a_plan_and_know_their_own_file(model: Path) -> None:
+    copy = model.with_name("copy.onnx")
+    copy.write_bytes(model.read_bytes())
+    plan, plan_of_copy = prepare(model), prepare(copy)
+    assert plan.graph == plan_of_copy.graph
+    assert (plan.source, plan_of_copy.source) == (str(model), str(copy))

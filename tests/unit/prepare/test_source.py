@@ -24,7 +24,7 @@ from snoozeml.prepare.source import read_source
 def test_a_file_that_is_not_a_model_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
-    with pytest.raises(ModelFailed, match=f"{path} is not an ONNX model"):
+    with pytest.raises(ModelFailed, match=r"^model\.onnx is not an ONNX model"):
         read_source(path)
 
 
@@ -44,7 +44,7 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
-    with pytest.raises(ModelFailed, match=f"model file not found: {path}"):
+    with pytest.raises(ModelFailed, match=r"model file not found: model\.onnx"):
         read_source(path)
 
 

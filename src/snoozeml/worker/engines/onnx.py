@@ -9,6 +9,7 @@ from typing import Any, Final
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state
 
+from snoozeml.core.paths import without_folders
 from snoozeml.core.plan import Plan, WorkerSpec
 from snoozeml.errors import InferenceFailed, InvalidInput, ModelFailed, OutOfMemory, SnoozeError
 from snoozeml.wire.tensors import Array, Tensors
@@ -30,7 +31,6 @@ _OUT_OF_MEMORY: Final = re.compile(
 )
 _OUTSIDE_A_TABLE: Final = "element out of data bounds"  # a token id that the model does not have
 _LABEL: Final = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
-_FOLDERS: Final = re.compile(r"(?<![\w.])/(?:[^\s/:'\"]+/)+")
 
 _WORTH_PACKING_BYTES: Final = 2**20
 """Below this, packed weights save a run a few microseconds (measured: 12 µs at 0.8 MB)."""
@@ -63,7 +63,12 @@ class OnnxEngine:
     def __init__(self, spec: WorkerSpec) -> None:
         _refuse_bf16(spec.plan)
         self._spec: Final = spec
+        self._provider = _provider(spec.device)
         session = self._open(packed=False)
+        if spec.device == "auto" and session.get_providers()[0] != self._provider[0]:
+            # ONNX Runtime has fallen back to the CPU, but not on what suits the CPU.
+            self._provider = (_CPU, {})
+            session = self._open(packed=False)
         self.device: Final = _device(spec.device, session.get_providers()[0])
         is_large = spec.plan.weights_bytes >= _WORTH_PACKING_BYTES
         self.is_packable: Final = spec.plan.prepared and is_large and self.device == "cpu"
@@ -86,11 +91,12 @@ class OnnxEngine:
 
         They have been made, and take longer than a small model's run.
         """
-        options = _session_options(self._spec, packed=packed)
-        provider, provider_options = _provider(self._spec.device)
+        provider, provider_options = self._provider
+        plan, on_cpu = self._spec.plan, provider == _CPU
+        options = _session_options(self._spec, prepared=plan.prepared and on_cpu, packed=packed)
         try:
-            graph = _graph(self._spec.plan)
-            if provider == _CPU:
+            graph = _graph(plan, on_cpu=on_cpu)
+            if on_cpu:
                 return _open_on_cpu(graph, options, NOBODY_WAITS if packed else SOMEBODY_WAITS)
             providers = [(provider, provider_options), _CPU]
             session = onnxruntime.InferenceSession(graph, options, providers=providers)
@@ -99,8 +105,10 @@ class OnnxEngine:
         return session._sess
 
 
-def _graph(plan: Plan) -> str | bytes:
+def _graph(plan: Plan, *, on_cpu: bool) -> str | bytes:
     """For a path, the engine looks for weights beside the graph, whatever else it is told."""
+    if plan.source is not None and not on_cpu:
+        return plan.source
     return plan.graph if plan.weights_folder is None else Path(plan.graph).read_bytes()
 
 
@@ -117,7 +125,7 @@ def _open_on_cpu(graph: str | bytes, options: Any, niceness: int) -> Any:
     return session
 
 
-def _session_options(spec: WorkerSpec, *, packed: bool) -> Any:
+def _session_options(spec: WorkerSpec, *, prepared: bool, packed: bool) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _ERRORS_ONLY
     options.intra_op_num_threads = spec.threads
@@ -129,7 +137,7 @@ def _session_options(spec: WorkerSpec, *, packed: bool) -> Any:
     # shape; without them the same models were as fast (within 2 %) and up to 30 MB smaller.
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
-    if spec.plan.prepared:  # it is optimised already
+    if prepared:  # it is optimised already
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.add_session_config_entry("session.disable_prepacking", str(int(not packed)))
     if spec.plan.weights_folder is not None:
@@ -179,7 +187,7 @@ def _named(error: Exception, otherwise: type[SnoozeError], graph: str) -> Snooze
     """The engine's error with a code, in one line and without the paths of this machine."""
     text = str(error)
     first_line = _LABEL.sub("", text.partition("\n")[0])
-    message = _FOLDERS.sub("", first_line.replace(f"{Path(graph).parent}/", ""))
+    message = without_folders(first_line, Path(graph).parent)
     if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(text):
         return OutOfMemory(f"out of memory: {message}")
     return otherwise(f"ONNX Runtime: {message}")
