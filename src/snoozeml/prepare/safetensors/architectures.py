@@ -3,11 +3,18 @@
 from typing import Final
 
 from snoozeml.errors import UnsupportedArchitecture
-from snoozeml.prepare.safetensors import bert
+from snoozeml.prepare.safetensors import albert, bert, distilbert, electra, mpnet, roberta
 from snoozeml.prepare.safetensors.configuration import Config
 from snoozeml.prepare.safetensors.family import Build, Family
 
-FAMILIES: Final[tuple[Family, ...]] = (bert.FAMILY,)
+FAMILIES: Final[tuple[Family, ...]] = (
+    bert.FAMILY,
+    *roberta.FAMILIES,
+    distilbert.FAMILY,
+    mpnet.FAMILY,
+    electra.FAMILY,
+    albert.FAMILY,
+)
 
 
 def find(config: Config) -> tuple[Family, Build]:

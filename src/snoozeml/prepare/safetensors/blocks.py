@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from snoozeml.errors import ModelFailed
+from snoozeml.errors import UnsupportedArchitecture
 from snoozeml.prepare.safetensors.graph import Graph, Value, Weights
 
 
@@ -13,7 +13,9 @@ def linear(g: Graph, w: Weights, x: Value) -> Value:
     Shapes:
         x: (rows, in); weight: (out, in); returns: (rows, out)
     """
-    return g.op("Gemm", x, w["weight"], w.maybe("bias"), transB=1)
+    weight = w.of_shape("weight", None, None)
+    bias = w.of_shape("bias", w.shape("weight")[0]) if "bias" in w else None
+    return g.op("Gemm", x, weight, bias, transB=1)
 
 
 def norm(g: Graph, w: Weights, x: Value, eps: float) -> Value:
@@ -39,9 +41,16 @@ def scale_and_bias(w: Weights) -> tuple[Value, Value | None]:
     return w["weight"], w.maybe("bias")
 
 
-def embedding(g: Graph, w: Weights, ids: Value) -> Value:
-    """Rows of a table. Shapes: ids: any; returns: (*ids, features)"""
-    return g.op("Gather", w["weight"], ids, axis=0)
+def embedding(g: Graph, w: Weights, ids: Value, rows: int | None = None) -> Value:
+    """Rows of a table.
+
+    Args:
+        rows: how many the table has, according to the configuration.
+
+    Shapes:
+        ids: any; returns: (*ids, features)
+    """
+    return g.op("Gather", w.of_shape("weight", rows, None), ids, axis=0)
 
 
 def attention(g: Graph, q: Value, k: Value, v: Value, *, heads: int, **optional: Value) -> Value:
@@ -72,11 +81,13 @@ def activation(g: Graph, name: str, x: Value) -> Value:
     """An activation function under the name that configurations give it.
 
     Raises:
-        ModelFailed: there is none of this name.
+        UnsupportedArchitecture: there is none of this name.
     """
     if name not in _ACTIVATIONS:
         known = ", ".join(sorted(_ACTIVATIONS))
-        raise ModelFailed(f"config.json: the activation {name!r} is not supported; known: {known}")
+        raise UnsupportedArchitecture(
+            f"config.json: the activation {name!r} is not supported; known: {known}"
+        )
     return _ACTIVATIONS[name](g, x)
 
 

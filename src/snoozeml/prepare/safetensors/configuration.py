@@ -1,11 +1,12 @@
 """A model's config.json, read with errors that name file and key."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
-from snoozeml.errors import ModelFailed
+from snoozeml.errors import ModelFailed, UnsupportedArchitecture
 
 _Value = TypeVar("_Value", int, float, str, bool)
 
@@ -37,6 +38,27 @@ class Config:
     def __contains__(self, key: str) -> bool:
         return self._settings.get(key) is not None
 
+    def renamed(self, names: Mapping[str, str]) -> "Config":
+        """With settings under their usual names, too.
+
+        Args:
+            names: what these settings call each of them, by its usual name.
+        """
+        usual = {name: self._settings[own] for name, own in names.items() if own in self}
+        return Config(self._settings | usual, self._where)
+
+    def require(self, key: str, built: bool | str | int) -> None:
+        """Make sure of an option that our graphs are built for one value of; missing, it has it.
+
+        Raises:
+            UnsupportedArchitecture: it has another value.
+        """
+        if key in self and self._settings[key] != built:
+            raise UnsupportedArchitecture(
+                f"{self._where}: {key} = {self._settings[key]!r:.80} is not supported,"
+                f" only {built!r}"
+            )
+
     def integer(self, key: str, default: int | None = None) -> int:
         return self._get(key, int, default)
 
@@ -57,8 +79,11 @@ class Config:
         return self._get(key, bool, default)
 
     def texts(self, key: str) -> list[str]:
-        """A list of texts; empty when it is missing."""
-        return self._convert(key, list[str], "a list of texts") if key in self else []
+        """A list of texts, or one of them; empty when it is missing."""
+        if key not in self:
+            return []
+        found = self._convert(key, str | list[str], "a text or a list of them")
+        return [found] if isinstance(found, str) else found
 
     def integers(self, key: str) -> list[int]:
         """A list of whole numbers, or one of them; empty when it is missing."""

@@ -1,7 +1,7 @@
 """A family of architectures: one encoder and the heads that it comes with."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from snoozeml.prepare.safetensors.configuration import Config
@@ -24,17 +24,29 @@ class Family:
         model_type: what configurations call the family.
         architectures: by name, as configurations have it; the plain one comes first.
         encode: of families of text encoders.
+        names: what the family's configurations call a setting, by its usual name.
     """
 
     model_type: str
     architectures: Mapping[str, Build]
     encode: Encode | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
-def text_family(model_type: str, encode: Encode, heads: Mapping[str, Head]) -> Family:
-    """A family of text encoders. Args: heads: by architecture."""
+def text_family(
+    model_type: str,
+    encode: Encode,
+    heads: Mapping[str, Head],
+    names: Mapping[str, str] | None = None,
+) -> Family:
+    """A family of text encoders.
+
+    Args:
+        heads: by architecture.
+        names: see `Family`.
+    """
     architectures = {name: partial(_build, encode, head) for name, head in heads.items()}
-    return Family(model_type, architectures, encode)
+    return Family(model_type, architectures, encode, names or {})
 
 
 def _build(encode: Encode, head: Head, g: Graph, config: Config) -> None:

@@ -93,7 +93,10 @@ class Graph:
         names = [f"{kind}__{len(self._nodes)}_{index}" for index in range(outputs)]
         domain = _CONTRIB if kind in _CONTRIB_OPS else ""
         given = ["" if name is None else name for name in inputs]
-        self._nodes.append(helper.make_node(kind, given, names, domain=domain, **attributes))
+        node = helper.make_node(kind, given, names, domain=domain, **attributes)
+        # The engine's errors name the node: say which weights do not fit.
+        node.name = " ".join([names[0], *(name for name in given if name in self._weights)])
+        self._nodes.append(node)
         return names
 
     def stored(self, name: str) -> StoredTensor:
@@ -184,6 +187,24 @@ class Weights:
     def has_any(self, name: str) -> bool:
         """Whether there is any tensor below `name`."""
         return any(tensor.startswith(f"{self._prefix}{name}.") for tensor in self._graph.tensors)
+
+    def of_shape(self, name: str, *sizes: int | None) -> Value:
+        """A tensor that must have these sizes; None: any.
+
+        Raises:
+            ModelFailed: it is missing, or has others.
+        """
+        shape = self.shape(name)
+        wanted = tuple(
+            has if size is None else size for has, size in zip(shape, sizes, strict=False)
+        )
+        if len(shape) != len(sizes) or shape != wanted:
+            sizes_text = ", ".join("any" if size is None else str(size) for size in sizes)
+            raise ModelFailed(
+                f"the tensor {self._prefix + name!r} has the shape {list(shape)}, and the"
+                f" architecture needs [{sizes_text}]"
+            )
+        return self[name]
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self._graph.stored(self._prefix + name).shape

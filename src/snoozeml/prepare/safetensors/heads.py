@@ -32,6 +32,17 @@ def classes_of_pooled(g: Graph, config: Config, encoded: Encoded) -> None:
     text_classes(g, encoded.pooled, "classifier")
 
 
+def classes_of_first(act: str) -> Head:
+    """`logits` of each text, from its first token through a dense layer and an activation."""
+
+    def head(g: Graph, _: Config, encoded: Encoded) -> None:
+        first = encoded.tokens.first(encoded.hidden)
+        dense = linear(g, Weights(g).at("classifier.dense"), first)
+        text_classes(g, activation(g, act, dense), "classifier.out_proj")
+
+    return head
+
+
 def text_classes(g: Graph, x: Value, classifier: str) -> None:
     """`logits` of each text. Shapes: x: (batch, features)"""
     w = Weights(g).at(classifier)
@@ -44,6 +55,21 @@ def words(g: Graph, encoded: Encoded, x: Value, embeddings: Weights, bias: Value
     token_output(g, "logits", encoded.tokens, logits, embeddings.shape("weight")[0])
 
 
+def tied_words(
+    g: Graph, encoded: Encoded, x: Value, w: Weights, table: Weights, decoder: str = "decoder"
+) -> None:
+    """Like `words`, with the table below `decoder` where the checkpoint has one there.
+
+    Args:
+        w: where `decoder` is, and the bias if it is not the decoder's own.
+        table: of input embeddings.
+    """
+    own = w.at(decoder)
+    bias = own["bias"] if "bias" in own else w["bias"]
+    words(g, encoded, x, own if "weight" in own else table, bias)
+
+
 def transformed(g: Graph, w: Weights, x: Value, act: str, eps: float) -> Value:
-    """The `dense`, activation and `LayerNorm` before a layer of words."""
-    return norm(g, w.at("LayerNorm"), activation(g, act, linear(g, w.at("dense"), x)), eps)
+    """The dense layer, activation and normalisation before a layer of words."""
+    x = activation(g, act, linear(g, w.at("dense"), x))
+    return norm(g, w.first_of("LayerNorm", "layer_norm"), x, eps)

@@ -92,6 +92,7 @@ def build(folder: Path, checkpoint: list[Path], modules: list[Module]) -> Graph:
     """The graph of a checkpoint, not yet written."""
     config = Config.read(folder / CONFIG_FILE)
     family, add_architecture = find(config)
+    config = config.renamed(family.names)
     graph = Graph(read_checkpoint(checkpoint) | module_tensors(modules), folder)
     if modules and family.encode is not None:
         encoded = family.encode(graph, config)

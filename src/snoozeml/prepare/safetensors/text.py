@@ -40,6 +40,7 @@ class Tokens:
 
     Attributes:
         input_ids: (batch, sequence), padded.
+        positions: (sequence,), counted from 0.
         ids: (tokens,)
         columns: (tokens,), the position of each token in its text.
         key_mask: int32 (batch, sequence), for `blocks.attention`.
@@ -54,14 +55,14 @@ class Tokens:
         self._shape: Final = g.op("Shape", input_ids)
         sequence = g.op("Squeeze", g.op("Shape", input_ids, start=1, end=2))
         zero, one = (g.constant(value, np.int64) for value in (0, 1))
-        positions = g.op("Range", zero, sequence, one)
-        kept = g.op("Or", self.mask, g.op("Equal", positions, zero))
+        self.positions: Final = g.op("Range", zero, sequence, one)
+        kept = g.op("Or", self.mask, g.op("Equal", self.positions, zero))
         flat = g.op("Reshape", kept, g.ints(-1))
         self._index: Final = g.op("Squeeze", g.op("NonZero", flat), g.ints(0))
         counted = g.op("CumSum", g.op("Cast", flat, to=TensorProto.INT64), zero)
         self._inverse: Final = g.op("Reshape", g.op("Sub", counted, one), self._shape)
         self.ids: Final = self.pack(input_ids)
-        self.columns: Final = self.pack(g.op("Expand", positions, self._shape))
+        self.columns: Final = self.pack(g.op("Expand", self.positions, self._shape))
 
     def pack(self, x: Value, features: int | None = None) -> Value:
         """Leave the padding out.
@@ -136,6 +137,12 @@ def token_output(g: Graph, name: str, tokens: Tokens, x: Value, features: int) -
     """Answer with a vector per token. Shapes: x: (tokens, features)"""
     spec = TensorSpec(name, "FP32", (*_SHAPE, features), batch_axis=0, ragged_axis=1)
     g.output(spec, tokens.restore(x))
+
+
+def token_scalar_output(g: Graph, name: str, tokens: Tokens, x: Value) -> None:
+    """Answer with a number per token. Shapes: x: (tokens, 1)"""
+    spec = TensorSpec(name, "FP32", _SHAPE, batch_axis=0, ragged_axis=1)
+    g.output(spec, g.op("Squeeze", tokens.restore(x), g.ints(2)))
 
 
 def text_output(g: Graph, name: str, x: Value, features: int) -> None:

@@ -1,15 +1,12 @@
-from collections.abc import Callable
-
 from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
     BertForTokenClassification,
     BertModel,
-    PreTrainedModel,
 )
 
-from references.reference import Reference, Transformers, texts
+from references.reference import case, texts
 
 _CONFIG = BertConfig(
     vocab_size=40,
@@ -20,16 +17,12 @@ _CONFIG = BertConfig(
     max_position_embeddings=16,
     num_labels=5,
 )
-
-
-def _case(model: type[PreTrainedModel], **options: bool) -> Callable[[], Reference]:
-    return lambda: Transformers(model(_CONFIG, **options), texts(40, types=2))
-
+_TEXTS = texts(40, types=2)
 
 CASES = {
-    "bert": _case(BertModel),
-    "bert-without-pooler": _case(BertModel, add_pooling_layer=False),
-    "bert-sequence-classification": _case(BertForSequenceClassification),
-    "bert-token-classification": _case(BertForTokenClassification),
-    "bert-masked-lm": _case(BertForMaskedLM),
+    "bert": case(BertModel, _CONFIG, _TEXTS),
+    "bert-without-pooler": case(BertModel, _CONFIG, _TEXTS, add_pooling_layer=False),
+    "bert-sequence-classification": case(BertForSequenceClassification, _CONFIG, _TEXTS),
+    "bert-token-classification": case(BertForTokenClassification, _CONFIG, _TEXTS),
+    "bert-masked-lm": case(BertForMaskedLM, _CONFIG, _TEXTS),
 }

@@ -1,11 +1,11 @@
 """What a golden file is made of, and the models of the transformers library as such."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -54,27 +54,42 @@ class Transformers:
         }
 
 
+def case(
+    model: type[PreTrainedModel],
+    config: PreTrainedConfig,
+    inputs: Sequence[Arrays],
+    **options: bool,
+) -> Callable[[], Reference]:
+    """Makes a reference when called. Args: options: of the model's constructor."""
+
+    def make() -> Reference:
+        torch.manual_seed(0)
+        return Transformers(model(config, **options), inputs)
+
+    return make
+
+
 def _checkpoint(model: PreTrainedModel) -> dict[str, np.ndarray]:
     """The state as the library saves it: tied tensors once."""
-    seen: set[int] = set()
-    tensors = {}
-    for name, tensor in model.state_dict().items():
-        if tensor.data_ptr() not in seen:
-            seen.add(tensor.data_ptr())
-            tensors[name] = tensor.contiguous().numpy()
-    return tensors
+    state = model.state_dict()
+    kept = state.keys() - model.all_tied_weights_keys.keys()
+    return {name: state[name].contiguous().numpy() for name in state if name in kept}
 
 
-def texts(vocabulary: int, *, types: int = 0, longest: int = 9, seed: int = 1) -> list[Arrays]:
+def texts(
+    vocabulary: int, *, types: int = 0, longest: int = 9, padding: int = 0, seed: int = 1
+) -> list[Arrays]:
     """Requests of several lengths and masks.
 
     Args:
         types: kinds of token types; 0: the model takes none.
+        padding: the id at places that the mask leaves out; and, if it is an id like others, it
+            occurs elsewhere, too.
     """
     random = np.random.default_rng(seed)
     requests = []
     for masks in _masks(longest):
-        ids = random.integers(3, vocabulary, masks.shape)
+        ids = np.where(masks, random.integers(3, vocabulary, masks.shape), padding)
         request = {"input_ids": ids, "attention_mask": masks}
         if types:
             request["token_type_ids"] = random.integers(0, types, masks.shape)
