@@ -1,6 +1,6 @@
 """Layers that many architectures share, made of a checkpoint's tensors under their usual names."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from snoozeml.errors import UnsupportedArchitecture
@@ -16,6 +16,18 @@ def linear(g: Graph, w: Weights, x: Value) -> Value:
     weight = w.of_shape("weight", None, None)
     bias = w.of_shape("bias", w.shape("weight")[0]) if "bias" in w else None
     return g.op("Gemm", x, weight, bias, transB=1)
+
+
+def linears(g: Graph, w: Weights, names: Sequence[str], x: Value, parts: int) -> list[Value]:
+    """Several linear layers of the same input, which some checkpoints keep as one.
+
+    Args:
+        names: of each layer, or of the one that holds them all, one after the other.
+    """
+    outputs = [linear(g, w.at(name), x) for name in names]
+    if len(outputs) == parts:
+        return outputs
+    return g.ops("Split", (*outputs,), parts, axis=-1, num_outputs=parts)
 
 
 def norm(g: Graph, w: Weights, x: Value, eps: float) -> Value:

@@ -47,17 +47,21 @@ class Config:
         usual = {name: self._settings[own] for name, own in names.items() if own in self}
         return Config(self._settings | usual, self._where)
 
-    def require(self, key: str, built: bool | str | int) -> None:
-        """Make sure of an option that our graphs are built for one value of; missing, it has it.
+    def require(self, key: str, *built: object) -> None:
+        """Make sure of an option that our graphs are built for some values of.
+
+        Missing, it has one of them. A list must have no others.
 
         Raises:
             UnsupportedArchitecture: it has another value.
         """
-        if key in self and self._settings[key] != built:
-            raise UnsupportedArchitecture(
-                f"{self._where}: {key} = {self._settings[key]!r:.80} is not supported,"
-                f" only {built!r}"
-            )
+        found = self._settings.get(key)
+        for value in found if isinstance(found, list) else [found]:
+            if value is not None and value not in built:
+                only = " or ".join(map(repr, built)) or "none"
+                raise UnsupportedArchitecture(
+                    f"{self._where}: {key} = {value!r:.80} is not supported, only {only}"
+                )
 
     def integer(self, key: str, default: int | None = None) -> int:
         return self._get(key, int, default)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from snoozeml.errors import ModelFailed
 from snoozeml.prepare.safetensors.blocks import activation, linear, norm
 from snoozeml.prepare.safetensors.configuration import Config
 from snoozeml.prepare.safetensors.graph import Graph, Value, Weights
@@ -27,8 +28,13 @@ def token_classes(g: Graph, config: Config, encoded: Encoded) -> None:
 
 
 def classes_of_pooled(g: Graph, config: Config, encoded: Encoded) -> None:
-    """`logits` of each text, from the encoder's pooler."""
-    assert encoded.pooled is not None, "an architecture with this head has a pooler"
+    """`logits` of each text, from the encoder's pooler.
+
+    Raises:
+        ModelFailed: there is none.
+    """
+    if encoded.pooled is None:
+        raise ModelFailed("the checkpoint has no pooler, which the architecture's classifier needs")
     text_classes(g, encoded.pooled, "classifier")
 
 

@@ -10,13 +10,12 @@ from typing import Final, NamedTuple
 from snoozeml.prepare.safetensors.blocks import (
     activation,
     add_norm,
-    attention,
     embedding,
     linear,
 )
 from snoozeml.prepare.safetensors.configuration import Config
 from snoozeml.prepare.safetensors.graph import Graph, Value, Weights
-from snoozeml.prepare.safetensors.text import Tokens, token_types
+from snoozeml.prepare.safetensors.text import SelfAttention, Tokens, token_types
 
 
 class Names(NamedTuple):
@@ -68,11 +67,9 @@ class Layers:
         Shapes:
             parts: queries, keys and values, each (tokens, features); returns: the same
         """
-        q, k, v = map(self.tokens.pad, parts)
+        features = self.config.size("hidden_size")
         heads = self.config.size("num_attention_heads")
-        extra = {} if self.bias is None else {"bias": self.bias}
-        mixed = attention(self.g, q, k, v, heads=heads, key_mask=self.tokens.key_mask, **extra)
-        return self.tokens.pack(mixed, self.config.size("hidden_size"))
+        return SelfAttention(heads, features, self.bias).attend(self.g, self.tokens, parts)
 
     def after(self, w: Weights, x: Value, attended: Value) -> Value:
         """What follows attention in a layer."""

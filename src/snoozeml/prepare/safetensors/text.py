@@ -5,6 +5,7 @@ is in its linear layers, to which the tokens are independent rows: there the pad
 Only attention needs to know which tokens belong to one text, so just around it they are padded.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +13,7 @@ import numpy as np
 from onnx import TensorProto
 
 from snoozeml.core.tensors import TensorSpec
+from snoozeml.prepare.safetensors.blocks import attention
 from snoozeml.prepare.safetensors.configuration import Config
 from snoozeml.prepare.safetensors.graph import Graph, Value
 
@@ -43,6 +45,7 @@ class Tokens:
         positions: (sequence,), counted from 0.
         ids: (tokens,)
         columns: (tokens,), the position of each token in its text.
+        positions: (sequence,), counted from 0.
         key_mask: int32 (batch, sequence), for `blocks.attention`.
         mask: bool (batch, sequence).
     """
@@ -100,6 +103,45 @@ class Tokens:
         """
         first = self._g.op("Gather", self._inverse, self._g.constant(0, np.int64), axis=1)
         return self._g.op("Gather", x, first, axis=0)
+
+    def mean(self, x: Value) -> Value:
+        """Of what is where the mask says so; zeros where it says so nowhere.
+
+        Shapes:
+            x: (tokens, features); returns: (batch, features)
+        """
+        return self._g.op("Div", self.sum(x), self.count())
+
+    def sum(self, x: Value) -> Value:
+        """Shapes: x: (tokens, features); returns: (batch, features)"""
+        return self._g.op("ReduceSum", self.restore(x), self._g.ints(1), keepdims=0)
+
+    def count(self) -> Value:
+        """How many of each text the mask keeps, but at least one. Shapes: returns: (batch, 1)"""
+        kept = self._g.op("Cast", self.mask, to=TensorProto.FLOAT)
+        counted = self._g.op("ReduceSum", kept, self._g.ints(1), keepdims=1)
+        return self._g.op("Max", counted, self._g.constant(1.0))
+
+
+@dataclass(frozen=True)
+class SelfAttention:
+    """Of every token to those of its text.
+
+    Attributes:
+        features: of all heads together.
+        bias: added to the scores, as `blocks.attention` takes it.
+    """
+
+    heads: int
+    features: int
+    bias: Value | None = None
+
+    def attend(self, g: Graph, tokens: Tokens, parts: Sequence[Value]) -> Value:
+        """Shapes: parts: queries, keys and values, each (tokens, features); returns: the same"""
+        q, k, v = map(tokens.pad, parts)
+        optional = {} if self.bias is None else {"bias": self.bias}
+        mixed = attention(g, q, k, v, heads=self.heads, key_mask=tokens.key_mask, **optional)
+        return tokens.pack(mixed, self.features)
 
 
 def token_inputs(g: Graph, config: Config, *, max_length: int | None = None) -> Tokens:
