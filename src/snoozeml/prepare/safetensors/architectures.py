@@ -3,7 +3,18 @@
 from typing import Final
 
 from snoozeml.errors import UnsupportedArchitecture
-from snoozeml.prepare.safetensors import albert, bert, distilbert, electra, mpnet, roberta
+from snoozeml.prepare.safetensors import (
+    albert,
+    bert,
+    distilbert,
+    electra,
+    gte,
+    jina,
+    modernbert,
+    mpnet,
+    nomic,
+    roberta,
+)
 from snoozeml.prepare.safetensors.configuration import Config
 from snoozeml.prepare.safetensors.family import Build, Family
 
@@ -14,6 +25,10 @@ FAMILIES: Final[tuple[Family, ...]] = (
     mpnet.FAMILY,
     electra.FAMILY,
     albert.FAMILY,
+    modernbert.FAMILY,
+    nomic.FAMILY,
+    *gte.FAMILIES,
+    jina.FAMILY,
 )
 
 

@@ -18,7 +18,8 @@ def encode(g: Graph, config: Config) -> Encoded:
     return Encoded(tokens, x, pooler(g, w, tokens, x))
 
 
-def _masked_words(g: Graph, config: Config, encoded: Encoded) -> None:
+def masked_words(g: Graph, config: Config, encoded: Encoded) -> None:
+    """`logits` of words, by the head of BERT and of those built like it."""
     w = Weights(g).at("cls.predictions")
     act, eps = config.text("hidden_act", "gelu"), layer_norm_eps(config)
     x = heads.transformed(g, w.at("transform"), encoded.hidden, act, eps)
@@ -33,6 +34,6 @@ FAMILY: Final = text_family(
         "BertModel": heads.states,
         "BertForSequenceClassification": heads.classes_of_pooled,
         "BertForTokenClassification": heads.token_classes,
-        "BertForMaskedLM": _masked_words,
+        "BertForMaskedLM": masked_words,
     },
 )

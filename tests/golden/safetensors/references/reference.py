@@ -1,10 +1,13 @@
 """What a golden file is made of, and the models of the transformers library as such."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from safetensors.numpy import load_file
 from transformers import PreTrainedConfig, PreTrainedModel
 
 Arrays = Mapping[str, np.ndarray]
@@ -30,9 +33,18 @@ class Transformers:
     """A model of the transformers library, with every parameter random.
 
     Its own initialisation has biases of zero and scales of one, and would hide where they go.
+
+    Args:
+        config: settings as other code saves them; without them, as the library does.
     """
 
-    def __init__(self, model: PreTrainedModel, inputs: Sequence[Arrays], seed: int = 0) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        inputs: Sequence[Arrays],
+        seed: int = 0,
+        config: dict[str, Any] | None = None,
+    ) -> None:
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for parameter in model.parameters():
@@ -40,7 +52,8 @@ class Transformers:
                 parameter.add_(0.1 * noise)
         self._model = model.eval()
         self.inputs = inputs
-        self.config = {"architectures": [type(model).__name__]} | model.config.to_diff_dict()
+        settings = model.config.to_diff_dict() if config is None else config
+        self.config = {"architectures": [type(model).__name__]} | settings
         self.tensors = _checkpoint(model)
 
     def infer(self, inputs: Arrays) -> Arrays:
@@ -61,12 +74,7 @@ def case(
     **options: bool,
 ) -> Callable[[], Reference]:
     """Makes a reference when called. Args: options: of the model's constructor."""
-
-    def make() -> Reference:
-        torch.manual_seed(0)
-        return Transformers(model(config, **options), inputs)
-
-    return make
+    return lambda: Transformers(model(config, **options), inputs)
 
 
 def _checkpoint(model: PreTrainedModel) -> dict[str, np.ndarray]:
@@ -74,6 +82,23 @@ def _checkpoint(model: PreTrainedModel) -> dict[str, np.ndarray]:
     state = model.state_dict()
     kept = state.keys() - model.all_tied_weights_keys.keys()
     return {name: state[name].contiguous().numpy() for name in state if name in kept}
+
+
+def saved(model: PreTrainedModel, prefixes: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """The checkpoint as `save_pretrained` writes it: under the names of the authors' own code.
+
+    Args:
+        prefixes: to replace, as the library has its own for the whole model.
+    """
+    with TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        tensors = load_file(Path(folder) / "model.safetensors")
+    for old, new in prefixes.items():
+        tensors = {
+            new + name.removeprefix(old) if name.startswith(old) else name: tensor
+            for name, tensor in tensors.items()
+        }
+    return tensors
 
 
 def texts(
