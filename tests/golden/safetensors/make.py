@@ -33,6 +33,9 @@ def make(folder: Path, reference: Reference) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(reference.config, indent=1) + "\n")
     save_file(reference.tensors, folder / "model.safetensors")
+    for path, content in getattr(reference, "files", {}).items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_bytes(content)
     golden = {}
     for number, inputs in enumerate(reference.inputs):
         golden |= {f"{number}/in/{name}": array for name, array in inputs.items()}

@@ -25,15 +25,23 @@ class Config:
         self._where: Final = where
 
     @classmethod
-    def read(cls, file: Path) -> Self:
-        """Raises ModelFailed: the file is missing or holds no JSON object."""
+    def read(cls, file: Path, name: str | None = None) -> Self:
+        """Settings in a file.
+
+        Args:
+            name: how it is called in errors, if it is not the only file of its name.
+
+        Raises:
+            ModelFailed: the file is missing or holds no JSON object.
+        """
+        name = file.name if name is None else name
         try:
             settings = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
         except OSError as error:
-            raise ModelFailed(f"{file.name} cannot be read: {error.strerror}") from None
+            raise ModelFailed(f"{name} cannot be read: {error.strerror}") from None
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise ModelFailed(f"{file.name} is not a JSON object: {error}") from None
-        return cls(settings, file.name)
+            raise ModelFailed(f"{name} is not a JSON object: {error}") from None
+        return cls(settings, name)
 
     def __contains__(self, key: str) -> bool:
         return self._settings.get(key) is not None

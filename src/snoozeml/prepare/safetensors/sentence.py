@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 import msgspec
 from onnx import TensorProto
 
-from snoozeml.errors import ModelFailed
-from snoozeml.prepare.safetensors.blocks import LOWEST, activation, linear
+from snoozeml.errors import ModelFailed, UnsupportedArchitecture
+from snoozeml.prepare.safetensors.blocks import LOWEST, activation, linear, norm
 from snoozeml.prepare.safetensors.checkpoint import StoredTensor, read_checkpoint, weight_files
 from snoozeml.prepare.safetensors.configuration import Config
 from snoozeml.prepare.safetensors.graph import Graph, Value, Weights
@@ -34,6 +34,7 @@ class Module(NamedTuple):
     folder: str
     config: Config
     files: list[Path]
+    weights: list[Path]
 
 
 class _Listed(msgspec.Struct, frozen=True):
@@ -45,7 +46,8 @@ def read_modules(folder: Path) -> list[Module]:
     """The modules after the encoder; empty when the folder lists none.
 
     Raises:
-        ModelFailed: the list or a module's configuration is broken, or a module unknown.
+        UnsupportedArchitecture: we have no module of this kind.
+        ModelFailed: the list or a module's configuration is broken.
     """
     file = folder / MODULES_FILE
     if not file.exists():
@@ -64,16 +66,18 @@ def _kind(listed: _Listed) -> str:
 def _read(folder: Path, listed: _Listed) -> Module:
     kind, inner = _kind(listed), folder / listed.path
     if kind not in _STEPS:
-        known = ", ".join(sorted(_STEPS))
-        raise ModelFailed(f"{MODULES_FILE} names the module {kind}; supported: {known}")
+        known = ", ".join(_STEPS)
+        raise UnsupportedArchitecture(f"{MODULES_FILE} names the module {kind}; supported: {known}")
     if not inner.resolve().is_relative_to(folder.resolve()):
         raise ModelFailed(f"{MODULES_FILE} names {listed.path!r}, which is outside the folder")
-    if kind == "Normalize":
-        return Module(kind, listed.path, Config({}), [])
-    files = [inner / "config.json"]
-    config = Config.read(files[0])
-    weights = weight_files(inner) if kind == "Dense" else []
-    return Module(kind, listed.path, config, files + weights)
+    file = inner / "config.json"
+    if kind in _SELDOM_CONFIGURED and not file.exists():
+        return Module(kind, listed.path, Config({}), [], [])
+    config = Config.read(file, f"{listed.path}/{file.name}")
+    config.require("module_input_name", OUTPUT)
+    config.require("module_output_name", OUTPUT)
+    weights = weight_files(inner) if kind in _WEIGHTED else []
+    return Module(kind, listed.path, config, [file], weights)
 
 
 def module_tensors(modules: list[Module]) -> dict[str, StoredTensor]:
@@ -81,7 +85,7 @@ def module_tensors(modules: list[Module]) -> dict[str, StoredTensor]:
     return {
         f"{module.folder}.{name}": tensor
         for module in modules
-        for name, tensor in read_checkpoint(module.files[1:]).items()
+        for name, tensor in read_checkpoint(module.weights).items()
     }
 
 
@@ -108,11 +112,36 @@ def _normalize(g: Graph, _: Module, x: Value, features: int) -> tuple[Value, int
     return g.op("Div", x, g.op("Max", length, g.constant(1e-12))), features
 
 
-def _dense(g: Graph, module: Module, x: Value, _: int) -> tuple[Value, int]:
-    w = Weights(g, f"{module.folder}.").at("linear")
-    name = module.config.text("activation_function", "Tanh").rpartition(".")[2].lower()
-    x = activation(g, "linear" if name == "identity" else name, linear(g, w, x))
-    return x, w.shape("weight")[0]
+def _dense(g: Graph, module: Module, x: Value, features: int) -> tuple[Value, int]:
+    w = Weights(g, f"{module.folder}.")
+    inner = activation(g, _activation(module.config), linear(g, w.at("linear"), x))
+    outputs = w.at("linear").shape("weight")[0]
+    if not module.config.flag("use_residual", default=False):
+        return inner, outputs
+    skip = x if outputs == features else linear(g, w.at("residual"), x)
+    return g.op("Add", inner, skip), outputs
+
+
+def _activation(config: Config) -> str:
+    """The name that we have for a class of torch's.
+
+    Raises:
+        UnsupportedArchitecture: it is of somebody else, who may have written anything.
+    """
+    path = config.text("activation_function", "torch.nn.Tanh")
+    if not path.startswith("torch.nn."):
+        config.require("activation_function", "a class of torch.nn")
+    name = path.rpartition(".")[2].lower()
+    return "linear" if name == "identity" else name
+
+
+def _layer_norm(g: Graph, module: Module, x: Value, features: int) -> tuple[Value, int]:
+    return norm(g, Weights(g, f"{module.folder}.").at("norm"), x, 1e-5), features
+
+
+def _dropout(_: Graph, __: Module, x: Value, features: int) -> tuple[Value, int]:
+    """Nothing is dropped but in training."""
+    return x, features
 
 
 def _second_pooling(*_: object) -> tuple[Value, int]:
@@ -121,9 +150,13 @@ def _second_pooling(*_: object) -> tuple[Value, int]:
 
 _STEPS: Final[dict[str, _Step]] = {
     "Pooling": _second_pooling,
-    "Normalize": _normalize,
     "Dense": _dense,
+    "Dropout": _dropout,
+    "LayerNorm": _layer_norm,
+    "Normalize": _normalize,
 }
+_WEIGHTED: Final = frozenset({"Dense", "LayerNorm"})
+_SELDOM_CONFIGURED: Final = frozenset({"Dropout", "Normalize"})
 
 
 def _pool(g: Graph, config: Config, encoded: Encoded, features: int) -> tuple[Value, int]:
@@ -137,20 +170,21 @@ def _modes(config: Config) -> list[str]:
     """In the order in which their results are joined.
 
     Raises:
-        ModelFailed: there is none, or one that we do not know.
+        UnsupportedArchitecture: one is unknown.
     """
-    modes = [mode for mode in _POOLINGS if config.flag(f"pooling_mode_{mode}", default=False)]
-    if "pooling_mode" in config:
-        short = config.text("pooling_mode")
-        modes = [mode for mode in _POOLINGS if mode in (short, f"{short}_token", f"{short}_tokens")]
-    if not modes:
-        known = ", ".join(_POOLINGS)
-        raise ModelFailed(f"the Pooling's config.json turns no pooling on that is known: {known}")
-    return modes
+    config.require("pooling_mode", *_POOLINGS)
+    flags = [mode for mode, key in _FLAGS.items() if config.flag(key, default=False)]
+    return config.texts("pooling_mode") or flags or ["mean"]
 
 
-def _first_token(g: Graph, encoded: Encoded) -> Value:
-    return encoded.tokens.first(encoded.hidden)
+def _first(g: Graph, encoded: Encoded) -> Value:
+    tokens = encoded.tokens
+    return tokens.at(encoded.hidden, tokens.end(last=False))
+
+
+def _last(g: Graph, encoded: Encoded) -> Value:
+    tokens = encoded.tokens
+    return tokens.at(encoded.hidden, tokens.end(last=True))
 
 
 def _highest(g: Graph, encoded: Encoded) -> Value:
@@ -159,49 +193,40 @@ def _highest(g: Graph, encoded: Encoded) -> Value:
     return g.op("ReduceMax", padded, g.ints(1), keepdims=0)
 
 
-def _sum(g: Graph, encoded: Encoded) -> Value:
-    return g.op("ReduceSum", encoded.tokens.restore(encoded.hidden), g.ints(1), keepdims=0)
-
-
-def _count(g: Graph, encoded: Encoded) -> Value:
-    """Real tokens of each text. Shapes: returns: (batch, 1)"""
-    mask = g.op("Cast", encoded.tokens.mask, to=TensorProto.FLOAT)
-    counted = g.op("ReduceSum", mask, g.ints(1), keepdims=1)
-    return g.op("Max", counted, g.constant(1e-9))
-
-
-def _mean(g: Graph, encoded: Encoded) -> Value:
-    return g.op("Div", _sum(g, encoded), _count(g, encoded))
+def _mean(_: Graph, encoded: Encoded) -> Value:
+    return encoded.tokens.mean(encoded.hidden)
 
 
 def _mean_by_root(g: Graph, encoded: Encoded) -> Value:
-    return g.op("Div", _sum(g, encoded), g.op("Sqrt", _count(g, encoded)))
+    tokens = encoded.tokens
+    return g.op("Div", tokens.sum(encoded.hidden), g.op("Sqrt", tokens.count()))
 
 
 def _weighted_mean(g: Graph, encoded: Encoded) -> Value:
-    """Weighted by position, counted from 1."""
-    columns = g.op("Cast", encoded.tokens.columns, to=TensorProto.FLOAT)
-    weights = g.op("Add", columns, g.constant(1.0))
-    weights = g.op("Unsqueeze", weights, g.ints(1))
-    weighted = encoded.tokens.restore(g.op("Mul", encoded.hidden, weights))
-    total = g.op("ReduceSum", encoded.tokens.restore(weights), g.ints(1), keepdims=0)
-    summed = g.op("ReduceSum", weighted, g.ints(1), keepdims=0)
-    return g.op("Div", summed, g.op("Max", total, g.constant(1e-9)))
-
-
-def _last_token(g: Graph, encoded: Encoded) -> Value:
-    mask = g.op("Cast", encoded.tokens.mask, to=TensorProto.INT64)
-    column = g.op("ArgMax", mask, axis=1, keepdims=0, select_last_index=1)
-    index = g.op("Unsqueeze", column, g.ints(1))
-    return g.op("GatherND", encoded.tokens.pad(encoded.hidden), index, batch_dims=1)
+    """Weighted by position, counted from 1 where the mask begins."""
+    tokens = encoded.tokens
+    places = g.op("Sub", tokens.positions, tokens.end(last=False))
+    places = g.op("Cast", tokens.pack(places), to=TensorProto.FLOAT)
+    weights = g.op("Unsqueeze", g.op("Add", places, g.constant(1.0)), g.ints(1))
+    weighted = tokens.sum(g.op("Mul", encoded.hidden, weights))
+    return g.op("Div", weighted, g.op("Max", tokens.sum(weights), g.constant(1e-9)))
 
 
 _POOLINGS: Final[dict[str, Callable[[Graph, Encoded], Value]]] = {
-    "cls_token": _first_token,
-    "max_tokens": _highest,
-    "mean_tokens": _mean,
+    "cls": _first,
+    "max": _highest,
+    "mean": _mean,
     "mean_sqrt_len_tokens": _mean_by_root,
-    "weightedmean_tokens": _weighted_mean,
-    "lasttoken": _last_token,
+    "weightedmean": _weighted_mean,
+    "lasttoken": _last,
 }
-"""By the key that turns each on; several are joined in this order."""
+
+_FLAGS: Final = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+"""What turned each on before `pooling_mode` named them; in the order in which they are joined."""

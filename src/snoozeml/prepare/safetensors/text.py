@@ -104,6 +104,23 @@ class Tokens:
         first = self._g.op("Gather", self._inverse, self._g.constant(0, np.int64), axis=1)
         return self._g.op("Gather", x, first, axis=0)
 
+    def end(self, *, last: bool) -> Value:
+        """The first or last position that the mask keeps; any where it keeps none.
+
+        Shapes:
+            returns: (batch, 1)
+        """
+        return self._g.op("ArgMax", self.key_mask, axis=1, keepdims=1, select_last_index=int(last))
+
+    def at(self, x: Value, positions: Value) -> Value:
+        """What each text has at one position; the token before, where the mask does not keep it.
+
+        Shapes:
+            x: (tokens, features); positions: (batch, 1); returns: (batch, features)
+        """
+        index = self._g.op("GatherElements", self._inverse, positions, axis=1)
+        return self._g.op("Gather", x, self._g.op("Squeeze", index, self._g.ints(1)), axis=0)
+
     def mean(self, x: Value) -> Value:
         """Of what is where the mask says so; zeros where it says so nowhere.
 
