@@ -3,7 +3,15 @@
 from typing import Final
 
 from snoozeml.errors import UnsupportedArchitecture
-from snoozeml.prepare.safetensors import albert, bert, distilbert, electra, mpnet, roberta
+from snoozeml.prepare.safetensors import (
+    albert,
+    bert,
+    distilbert,
+    electra,
+    mpnet,
+    roberta,
+    vit,
+)
 from snoozeml.prepare.safetensors.configuration import Config
 from snoozeml.prepare.safetensors.family import Build, Family
 
@@ -14,6 +22,8 @@ FAMILIES: Final[tuple[Family, ...]] = (
     mpnet.FAMILY,
     electra.FAMILY,
     albert.FAMILY,
+    vit.VIT,
+    vit.DEIT,
 )
 
 

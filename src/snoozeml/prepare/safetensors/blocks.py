@@ -18,6 +18,11 @@ def linear(g: Graph, w: Weights, x: Value) -> Value:
     return g.op("Gemm", x, weight, bias, transB=1)
 
 
+def mlp(g: Graph, first: Weights, act: str, second: Weights, x: Value) -> Value:
+    """Two linear layers with an activation between them. Shapes: x, returns: (rows, features)"""
+    return linear(g, second, activation(g, act, linear(g, first, x)))
+
+
 def norm(g: Graph, w: Weights, x: Value, eps: float) -> Value:
     """Layer normalisation over the last axis; the bias is optional."""
     scale, bias = scale_and_bias(w)

@@ -1,0 +1,123 @@
+"""Images as sequences of patches: what a vision transformer takes, and how its tokens lie.
+
+Every image of a batch has the same number of tokens, so nothing is padded: linear layers see the
+tokens of all images as rows, and just around attention they are put apart again.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from snoozeml.core.tensors import Dim, TensorSpec
+from snoozeml.errors import ModelFailed
+from snoozeml.prepare.safetensors.blocks import attention, linear
+from snoozeml.prepare.safetensors.configuration import Config
+from snoozeml.prepare.safetensors.graph import Graph, Value, Weights
+
+
+class Sequences:
+    """Equally long sequences of tokens.
+
+    Args:
+        x: (batch, length, features)
+        length: tokens of each, or the symbol that stands for it.
+
+    Attributes:
+        rows: (batch * length, features), the tokens given.
+    """
+
+    def __init__(self, g: Graph, x: Value, length: Dim, features: int) -> None:
+        self._g: Final = g
+        self._shape: Final = g.op("Shape", x)
+        self.length: Final = length
+        self.features: Final = features
+        self.rows: Final = self.join(x)
+
+    def join(self, x: Value) -> Value:
+        """Shapes: x: (batch, length, features); returns: (batch * length, features)"""
+        return self._g.op("Reshape", x, self._g.ints(-1, self.features))
+
+    def part(self, x: Value) -> Value:
+        """Shapes: x: (batch * length, features); returns: (batch, length, features)"""
+        return self._g.op("Reshape", x, self._shape)
+
+    def attend(self, q: Value, k: Value, v: Value, heads: int) -> Value:
+        """Attention within each sequence. Shapes: all: (batch * length, features)"""
+        parts = map(self.part, (q, k, v))
+        return self.join(attention(self._g, *parts, heads=heads))
+
+    def at(self, x: Value, index: int) -> Value:
+        """One token of each sequence; negative indices count from the end.
+
+        Shapes:
+            x: (batch * length, features); returns: (batch, features)
+        """
+        return self._g.op("Gather", self.part(x), self._g.constant(index, np.int64), axis=1)
+
+    def mean(self, x: Value, start: int = 0) -> Value:
+        """The mean of each sequence's tokens from `start` on.
+
+        Shapes:
+            x: (batch * length, features); returns: (batch, features)
+        """
+        ints = self._g.ints
+        after = self._g.op("Slice", self.part(x), ints(start), ints(_END), ints(1))
+        return self._g.op("ReduceMean", after, ints(1), keepdims=0)
+
+
+_END: Final = (1 << 63) - 1  # how the operator Slice spells "to the end"
+
+
+def sides(config: Config, key: str, default: int) -> tuple[int, int]:
+    """A height and a width in pixels; configurations of squares have one number."""
+    found = config.integers(key) or [default]
+    if len(found) > 2 or min(found) < 1:
+        raise ModelFailed(f"config.json: {key} must be one or two sizes above 0, and is {found}")
+    return found[0], found[-1]
+
+
+def image_input(g: Graph, config: Config, size: tuple[int, int], group: str | None = None) -> Value:
+    """Declare `pixel_values`. Shapes: returns: (batch, channels, height, width)"""
+    shape = ("batch", config.size("num_channels", 3), *size)
+    return g.input(TensorSpec("pixel_values", "FP32", shape, batch_axis=0, group=group))
+
+
+def patches(g: Graph, w: Weights, pixels: Value) -> Value:
+    """A token for each patch, row by row.
+
+    Shapes:
+        pixels: (batch, channels, height, width); returns: (batch, patches, features)
+    """
+    features, _, *size = w.shape("weight")
+    x = g.op("Conv", pixels, w["weight"], w.maybe("bias"), kernel_shape=size, strides=size)
+    x = g.op("Reshape", x, g.ints(0, features, -1))
+    return g.op("Transpose", x, perm=(0, 2, 1))
+
+
+def preceded(g: Graph, x: Value, *tokens: Value) -> Value:
+    """Put the same tokens before those of each image.
+
+    Shapes:
+        x: (batch, length, features); tokens: (1, any, features) or (features,)
+        returns: (batch, sum of any + length, features)
+    """
+    batch = g.op("Concat", g.op("Shape", x, end=1), g.ints(1, 1), axis=0)
+    return g.op("Concat", *(g.op("Expand", token, batch) for token in tokens), x, axis=1)
+
+
+def image_states(g: Graph, tokens: Sequences, x: Value) -> None:
+    """Answer with all tokens, as `last_hidden_state`. Shapes: x: (batch * length, features)"""
+    shape = ("batch", tokens.length, tokens.features)
+    g.output(TensorSpec("last_hidden_state", "FP32", shape, batch_axis=0), tokens.part(x))
+
+
+def image_output(g: Graph, name: str, x: Value, features: int, group: str | None = None) -> None:
+    """Answer with a vector per image. Shapes: x: (batch, features)"""
+    g.output(TensorSpec(name, "FP32", ("batch", features), batch_axis=0, group=group), x)
+
+
+def image_classes(g: Graph, name: str, classifier: Weights, x: Value) -> Value:
+    """Answer with a score per class. Shapes: x: (batch, features); returns: (batch, classes)"""
+    scores = linear(g, classifier, x)
+    image_output(g, name, scores, classifier.shape("weight")[0])
+    return scores
