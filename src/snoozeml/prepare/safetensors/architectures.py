@@ -6,6 +6,8 @@ from snoozeml.errors import UnsupportedArchitecture
 from snoozeml.prepare.safetensors import (
     albert,
     bert,
+    dinov2,
+    dinov3,
     distilbert,
     electra,
     mpnet,
@@ -22,8 +24,9 @@ FAMILIES: Final[tuple[Family, ...]] = (
     mpnet.FAMILY,
     electra.FAMILY,
     albert.FAMILY,
-    vit.VIT,
-    vit.DEIT,
+    *vit.FAMILIES,
+    *dinov2.FAMILIES,
+    dinov3.FAMILY,
 )
 
 

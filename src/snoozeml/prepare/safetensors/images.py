@@ -82,6 +82,23 @@ def image_input(g: Graph, config: Config, size: tuple[int, int], group: str | No
     return g.input(TensorSpec("pixel_values", "FP32", shape, batch_axis=0, group=group))
 
 
+def any_image_input(g: Graph, config: Config, projection: Weights) -> Value:
+    """Declare `pixel_values` of any size, in whole patches; what is left over is not seen."""
+    shape = ("batch", config.size("num_channels", 3), "height", "width")
+    height, width = (_USUAL_PATCHES * side for side in projection.shape("weight")[2:])
+    usual = {"height": height, "width": width}
+    return g.input(TensorSpec("pixel_values", "FP32", shape, batch_axis=0), usual)
+
+
+_USUAL_PATCHES: Final = 16  # along each side of the images that trials are made with
+
+
+def grid_of(g: Graph, projection: Weights, pixels: Value) -> Value:
+    """How many patches an image has. Shapes: returns: (2,), down and across"""
+    size = g.op("Shape", pixels, start=2)
+    return g.op("Div", size, g.ints(*projection.shape("weight")[2:]))
+
+
 def patches(g: Graph, w: Weights, pixels: Value) -> Value:
     """A token for each patch, row by row.
 

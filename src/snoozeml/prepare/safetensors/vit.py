@@ -84,13 +84,16 @@ def _classes_with_teacher(g: Graph, config: Config) -> None:
     image_output(g, "logits", g.op("Mean", first, second), w.shape("weight")[0])
 
 
-VIT: Final = Family("vit", {"ViTModel": _states, "ViTForImageClassification": _classes})
-
-DEIT: Final = Family(
+_DEIT: Final = Family(
     "deit",
     {
         "DeiTModel": _states,
         "DeiTForImageClassification": _classes,
         "DeiTForImageClassificationWithTeacher": _classes_with_teacher,
     },
+)
+
+FAMILIES: Final = (
+    Family("vit", {"ViTModel": _states, "ViTForImageClassification": _classes}),
+    _DEIT,
 )
