@@ -6,6 +6,7 @@ from snoozeml.errors import UnsupportedArchitecture
 from snoozeml.prepare.safetensors import (
     albert,
     bert,
+    clip,
     dinov2,
     dinov3,
     distilbert,
@@ -27,6 +28,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     *vit.FAMILIES,
     *dinov2.FAMILIES,
     dinov3.FAMILY,
+    *clip.FAMILIES,
 )
 
 

@@ -78,6 +78,19 @@ def attention(g: Graph, q: Value, k: Value, v: Value, *, heads: int, **optional:
     )
 
 
+def causal_attention(
+    g: Graph, q: Value, k: Value, v: Value, *, heads: int, key_mask: Value
+) -> Value:
+    """Attention in which no query sees later keys; arguments as those of `attention`."""
+    return g.op(
+        "MultiHeadAttention",
+        *(q, k, v, None, key_mask),
+        num_heads=heads,
+        mask_filter_value=LOWEST,
+        unidirectional=1,
+    )
+
+
 LOWEST: Final = -3.4028234663852886e38
 """The lowest float32: what it is added to has no weight after a softmax."""
 

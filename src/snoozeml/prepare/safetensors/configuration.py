@@ -47,6 +47,11 @@ class Config:
         usual = {name: self._settings[own] for name, own in names.items() if own in self}
         return Config(self._settings | usual, self._where)
 
+    def completed(self, defaults: Mapping[str, Any]) -> "Config":
+        """With values for settings that are missing or null."""
+        given = {key: value for key, value in self._settings.items() if value is not None}
+        return Config({**defaults, **given}, self._where)
+
     def require(self, key: str, built: bool | str | int) -> None:
         """Make sure of an option that our graphs are built for one value of; missing, it has it.
 

@@ -95,7 +95,7 @@ def _layer(g: Graph, config: Config, w: Weights, tokens: Sequences, x: Value) ->
     q, k, v = (
         linear(g, w.at(f"attention.attention.{part}"), seen) for part in ("query", "key", "value")
     )
-    attended = tokens.attend(q, k, v, config.size("num_attention_heads", 12))
+    attended = tokens.attend(q, k, v, heads=config.size("num_attention_heads", 12))
     x = _add(g, w.at("layer_scale1"), x, linear(g, w.at("attention.output.dense"), attended))
     inner = _feed_forward(g, config, w.at("mlp"), norm(g, w.at("norm2"), x, eps))
     return _add(g, w.at("layer_scale2"), x, inner)

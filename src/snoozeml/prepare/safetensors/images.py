@@ -14,6 +14,9 @@ from snoozeml.prepare.safetensors.blocks import attention, linear
 from snoozeml.prepare.safetensors.configuration import Config
 from snoozeml.prepare.safetensors.graph import Graph, Value, Weights
 
+BATCH: Final = "images"
+"""Not the symbol of texts: beside a tower of images there may be one of texts."""
+
 
 class Sequences:
     """Equally long sequences of tokens.
@@ -41,10 +44,14 @@ class Sequences:
         """Shapes: x: (batch * length, features); returns: (batch, length, features)"""
         return self._g.op("Reshape", x, self._shape)
 
-    def attend(self, q: Value, k: Value, v: Value, heads: int) -> Value:
-        """Attention within each sequence. Shapes: all: (batch * length, features)"""
-        parts = map(self.part, (q, k, v))
-        return self.join(attention(self._g, *parts, heads=heads))
+    def attend(self, q: Value, k: Value, v: Value, *, heads: int, **optional: Value) -> Value:
+        """Attention within each sequence; `optional` as in `blocks.attention`.
+
+        Shapes:
+            q, k, v, returns: (batch * length, features)
+        """
+        parts = (self.part(x) for x in (q, k, v))
+        return self.join(attention(self._g, *parts, heads=heads, **optional))
 
     def at(self, x: Value, index: int) -> Value:
         """One token of each sequence; negative indices count from the end.
@@ -68,23 +75,22 @@ class Sequences:
 _END: Final = (1 << 63) - 1  # how the operator Slice spells "to the end"
 
 
-def sides(config: Config, key: str, default: int) -> tuple[int, int]:
-    """A height and a width in pixels; configurations of squares have one number."""
-    found = config.integers(key) or [default]
-    if len(found) > 2 or min(found) < 1:
-        raise ModelFailed(f"config.json: {key} must be one or two sizes above 0, and is {found}")
-    return found[0], found[-1]
+def image_input(g: Graph, config: Config, group: str | None = None) -> Value:
+    """Declare `pixel_values`, of the configuration's size; squares have one number there.
 
-
-def image_input(g: Graph, config: Config, size: tuple[int, int], group: str | None = None) -> Value:
-    """Declare `pixel_values`. Shapes: returns: (batch, channels, height, width)"""
-    shape = ("batch", config.size("num_channels", 3), *size)
+    Shapes:
+        returns: (batch, channels, height, width)
+    """
+    size = config.integers("image_size") or [224]
+    if len(size) > 2 or min(size) < 1:
+        raise ModelFailed(f"config.json: image_size must be one or two sizes, and is {size}")
+    shape = (BATCH, config.size("num_channels", 3), size[0], size[-1])
     return g.input(TensorSpec("pixel_values", "FP32", shape, batch_axis=0, group=group))
 
 
 def any_image_input(g: Graph, config: Config, projection: Weights) -> Value:
     """Declare `pixel_values` of any size, in whole patches; what is left over is not seen."""
-    shape = ("batch", config.size("num_channels", 3), "height", "width")
+    shape = (BATCH, config.size("num_channels", 3), "height", "width")
     height, width = (_USUAL_PATCHES * side for side in projection.shape("weight")[2:])
     usual = {"height": height, "width": width}
     return g.input(TensorSpec("pixel_values", "FP32", shape, batch_axis=0), usual)
@@ -107,7 +113,9 @@ def patches(g: Graph, w: Weights, pixels: Value) -> Value:
     """
     features, _, *size = w.shape("weight")
     x = g.op("Conv", pixels, w["weight"], w.maybe("bias"), kernel_shape=size, strides=size)
-    x = g.op("Reshape", x, g.ints(0, features, -1))
+    count = g.op("ReduceProd", g.op("Shape", x, start=2), keepdims=1)
+    # -1 stands for the images: a batch may have none, which leaves nothing to infer a count from.
+    x = g.op("Reshape", x, g.op("Concat", g.ints(-1, features), count, axis=0))
     return g.op("Transpose", x, perm=(0, 2, 1))
 
 
@@ -124,13 +132,13 @@ def preceded(g: Graph, x: Value, *tokens: Value) -> Value:
 
 def image_states(g: Graph, tokens: Sequences, x: Value) -> None:
     """Answer with all tokens, as `last_hidden_state`. Shapes: x: (batch * length, features)"""
-    shape = ("batch", tokens.length, tokens.features)
+    shape = (BATCH, tokens.length, tokens.features)
     g.output(TensorSpec("last_hidden_state", "FP32", shape, batch_axis=0), tokens.part(x))
 
 
 def image_output(g: Graph, name: str, x: Value, features: int, group: str | None = None) -> None:
     """Answer with a vector per image. Shapes: x: (batch, features)"""
-    g.output(TensorSpec(name, "FP32", ("batch", features), batch_axis=0, group=group), x)
+    g.output(TensorSpec(name, "FP32", (BATCH, features), batch_axis=0, group=group), x)
 
 
 def image_classes(g: Graph, name: str, classifier: Weights, x: Value) -> Value:

@@ -101,8 +101,19 @@ class Tokens:
         first = self._g.op("Gather", self._inverse, self._g.constant(0, np.int64), axis=1)
         return self._g.op("Gather", x, first, axis=0)
 
+    def at(self, x: Value, columns: Value) -> Value:
+        """What each text has at a position of its own.
 
-def token_inputs(g: Graph, config: Config, *, max_length: int | None = None) -> Tokens:
+        Shapes:
+            x: (tokens, features); columns: int64 (batch, 1); returns: (batch, features)
+        """
+        index = self._g.op("GatherElements", self._inverse, columns, axis=1)
+        return self._g.op("Gather", x, self._g.op("Squeeze", index, self._g.ints(1)), axis=0)
+
+
+def token_inputs(
+    g: Graph, config: Config, *, max_length: int | None = None, group: str | None = None
+) -> Tokens:
     """Declare `input_ids` and `attention_mask`, which is all ones when it is not given."""
     ids = TensorSpec(
         "input_ids",
@@ -112,9 +123,16 @@ def token_inputs(g: Graph, config: Config, *, max_length: int | None = None) -> 
         ragged_axis=1,
         max_length=max_length,
         bounds=(0, config.size("vocab_size")),
+        group=group,
     )
     mask = TensorSpec(
-        "attention_mask", "INT64", _SHAPE, batch_axis=0, ragged_axis=1, default="ones"
+        "attention_mask",
+        "INT64",
+        _SHAPE,
+        batch_axis=0,
+        ragged_axis=1,
+        default="ones",
+        group=group,
     )
     return Tokens(g, g.input(ids), g.input(mask))
 
@@ -145,6 +163,6 @@ def token_scalar_output(g: Graph, name: str, tokens: Tokens, x: Value) -> None:
     g.output(spec, g.op("Squeeze", tokens.restore(x), g.ints(2)))
 
 
-def text_output(g: Graph, name: str, x: Value, features: int) -> None:
+def text_output(g: Graph, name: str, x: Value, features: int, group: str | None = None) -> None:
     """Answer with a vector per text. Shapes: x: (batch, features)"""
-    g.output(TensorSpec(name, "FP32", ("batch", features), batch_axis=0), x)
+    g.output(TensorSpec(name, "FP32", ("batch", features), batch_axis=0, group=group), x)

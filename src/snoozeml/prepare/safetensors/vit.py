@@ -18,11 +18,9 @@ from snoozeml.prepare.safetensors.images import (
     image_states,
     patches,
     preceded,
-    sides,
 )
 
 _EPS: Final = 1e-12
-_IMAGE_SIZE: Final = 224
 _CLASS: Final = 0  # the class token's place
 _DISTILLATION: Final = 1
 
@@ -37,7 +35,7 @@ def _encode(g: Graph, config: Config, w: Weights) -> tuple[Sequences, Value]:
 
 
 def _embed(g: Graph, config: Config, w: Weights) -> Sequences:
-    pixels = image_input(g, config, sides(config, "image_size", _IMAGE_SIZE))
+    pixels = image_input(g, config)
     x = patches(g, w.at("patch_embeddings.projection"), pixels)
     extra = ("cls_token", "distillation_token")
     x = preceded(g, x, *(w[name] for name in extra if name in w))
@@ -51,7 +49,7 @@ def _layer(g: Graph, config: Config, w: Weights, tokens: Sequences, x: Value) ->
     q, k, v = (
         linear(g, w.at(f"attention.attention.{part}"), seen) for part in ("query", "key", "value")
     )
-    attended = tokens.attend(q, k, v, config.size("num_attention_heads", 12))
+    attended = tokens.attend(q, k, v, heads=config.size("num_attention_heads", 12))
     x = g.op("Add", x, linear(g, w.at("attention.output.dense"), attended))
     seen = norm(g, w.at("layernorm_after"), x, eps)
     act = config.text("hidden_act", "gelu")
