@@ -13,6 +13,7 @@ from snoozeml.prepare.safetensors import (
     electra,
     mpnet,
     roberta,
+    siglip,
     vit,
 )
 from snoozeml.prepare.safetensors.configuration import Config
@@ -29,6 +30,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     *dinov2.FAMILIES,
     dinov3.FAMILY,
     *clip.FAMILIES,
+    *siglip.FAMILIES,
 )
 
 
