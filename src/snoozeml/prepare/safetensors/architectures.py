@@ -11,6 +11,7 @@ from snoozeml.prepare.safetensors import (
     dinov3,
     distilbert,
     electra,
+    mlp,
     mpnet,
     roberta,
     siglip,
@@ -31,6 +32,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     dinov3.FAMILY,
     *clip.FAMILIES,
     *siglip.FAMILIES,
+    mlp.FAMILY,
 )
 
 

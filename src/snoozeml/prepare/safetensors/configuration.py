@@ -102,6 +102,13 @@ class Config:
         inner = self._convert(key, dict[str, Any], "an object") if key in self else {}
         return Config(inner, f"{self._where}: {key}")
 
+    def sections(self, key: str) -> list["Config"]:
+        """A list of settings inside these; empty when it is missing."""
+        found = self._convert(key, list[dict[str, Any]], "a list of objects") if key in self else []
+        return [
+            Config(inner, f"{self._where}: {key}[{index}]") for index, inner in enumerate(found)
+        ]
+
     def _get(self, key: str, kind: type[_Value], default: _Value | None) -> _Value:
         if key in self:
             found: _Value = self._convert(key, kind, _KINDS[kind])
