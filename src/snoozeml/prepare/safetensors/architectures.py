@@ -6,14 +6,20 @@ from snoozeml.errors import UnsupportedArchitecture
 from snoozeml.prepare.safetensors import (
     albert,
     bert,
+    clip,
+    dinov2,
+    dinov3,
     distilbert,
     electra,
     gte,
     jina,
+    mlp,
     modernbert,
     mpnet,
     nomic,
     roberta,
+    siglip,
+    vit,
 )
 from snoozeml.prepare.safetensors.configuration import Config
 from snoozeml.prepare.safetensors.family import Build, Family
@@ -29,6 +35,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
     nomic.FAMILY,
     *gte.FAMILIES,
     jina.FAMILY,
+    *vit.FAMILIES,
+    *dinov2.FAMILIES,
+    dinov3.FAMILY,
+    *clip.FAMILIES,
+    *siglip.FAMILIES,
+    mlp.FAMILY,
 )
 
 

@@ -30,6 +30,11 @@ def linears(g: Graph, w: Weights, names: Sequence[str], x: Value, parts: int) ->
     return g.ops("Split", (*outputs,), parts, axis=-1, num_outputs=parts)
 
 
+def mlp(g: Graph, first: Weights, act: str, second: Weights, x: Value) -> Value:
+    """Two linear layers with an activation between them. Shapes: x, returns: (rows, features)"""
+    return linear(g, second, activation(g, act, linear(g, first, x)))
+
+
 def norm(g: Graph, w: Weights, x: Value, eps: float) -> Value:
     """Layer normalisation over the last axis; the bias is optional."""
     scale, bias = scale_and_bias(w)
@@ -85,6 +90,19 @@ def attention(g: Graph, q: Value, k: Value, v: Value, *, heads: int, **optional:
     )
 
 
+def causal_attention(
+    g: Graph, q: Value, k: Value, v: Value, *, heads: int, key_mask: Value
+) -> Value:
+    """Attention in which no query sees later keys; arguments as those of `attention`."""
+    return g.op(
+        "MultiHeadAttention",
+        *(q, k, v, None, key_mask),
+        num_heads=heads,
+        mask_filter_value=LOWEST,
+        unidirectional=1,
+    )
+
+
 LOWEST: Final = -3.4028234663852886e38
 """The lowest float32: what it is added to has no weight after a softmax."""
 
@@ -128,6 +146,9 @@ _ACTIVATIONS: Final[dict[str, Callable[[Graph, Value], Value]]] = {
     "quick_gelu": _one("QuickGelu"),
     "relu": _one("Relu"),
     "relu2": _relu_squared,
+    "leaky_relu": _one("LeakyRelu"),
+    "elu": _one("Elu"),
+    "softmax": _one("Softmax"),
     "silu": _silu,
     "swish": _silu,
     "tanh": _one("Tanh"),

@@ -55,6 +55,11 @@ class Config:
         usual = {name: self._settings[own] for name, own in names.items() if own in self}
         return Config(self._settings | usual, self._where)
 
+    def completed(self, defaults: Mapping[str, Any]) -> "Config":
+        """With values for settings that are missing or null."""
+        given = {key: value for key, value in self._settings.items() if value is not None}
+        return Config({**defaults, **given}, self._where)
+
     def require(self, key: str, *built: object) -> None:
         """Make sure of an option that our graphs are built for some values of.
 
@@ -108,6 +113,13 @@ class Config:
         """Settings inside these; empty when they are missing."""
         inner = self._convert(key, dict[str, Any], "an object") if key in self else {}
         return Config(inner, f"{self._where}: {key}")
+
+    def sections(self, key: str) -> list["Config"]:
+        """A list of settings inside these; empty when it is missing."""
+        found = self._convert(key, list[dict[str, Any]], "a list of objects") if key in self else []
+        return [
+            Config(inner, f"{self._where}: {key}[{index}]") for index, inner in enumerate(found)
+        ]
 
     def _get(self, key: str, kind: type[_Value], default: _Value | None) -> _Value:
         if key in self:

@@ -1,9 +1,12 @@
 """An ONNX graph under construction: a value is a name, and each call adds an operator."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import ArrayLike
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
@@ -38,6 +41,7 @@ _ELEMENTS: Final = {
     "INT64": TensorProto.INT64,
 }
 
+_NONE: Final[Mapping[str, int]] = MappingProxyType({})
 _SMALLEST_OUTSIDE_BYTES: Final = 1024  # smaller tensors are quicker to parse than to map
 _ALIGNMENT_BYTES: Final = 64
 
@@ -57,6 +61,7 @@ class Graph:
         self._weights: Final[dict[Value, StoredTensor]] = {}
         self._constants: Final[dict[bytes, TensorProto]] = {}
         self._inputs: Final[list[TensorSpec]] = []
+        self._usual: Final[dict[str, int]] = {}
         self._outputs: Final[list[TensorSpec]] = []
 
     @property
@@ -73,7 +78,17 @@ class Graph:
         """The checkpoint's, by name."""
         return self._tensors
 
-    def input(self, spec: TensorSpec) -> Value:
+    @property
+    def usual_inputs(self) -> tuple[TensorSpec, ...]:
+        """The inputs as they usually are: with numbers for symbols that have a usual size."""
+        return tuple(
+            replace(spec, shape=tuple(self._usual.get(str(dim), dim) for dim in spec.shape))
+            for spec in self._inputs
+        )
+
+    def input(self, spec: TensorSpec, usual: Mapping[str, int] = _NONE) -> Value:
+        """Declare an input. Args: usual: sizes of its symbols, for trials."""
+        self._usual.update(usual)
         self._inputs.append(spec)
         return spec.name
 

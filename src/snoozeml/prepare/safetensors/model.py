@@ -83,7 +83,7 @@ def _make_plan(folder: Path, checkpoint: list[Path], modules: list[Module], draf
         prepared=True,
         signature=graph.signature,
         batching="merge",
-        row_s=_row_s(session, graph.signature),
+        row_s=_row_s(session, graph),
         weights_bytes=graph.weights_bytes,
     )
 
@@ -110,12 +110,13 @@ def _open(draft: Path, weights_folder: Path | None) -> Session:
         raise failure(error, _DO_NOT_FIT) from error
 
 
-def _row_s(session: Session, signature: Signature) -> float | None:
+def _row_s(session: Session, graph: Graph) -> float | None:
     """How long a row takes.
 
     Raises:
         ModelFailed: the graph does not run.
     """
+    signature = Signature(graph.usual_inputs, graph.signature.outputs)
     try:
         session.run(None, {spec.name: _made_up(spec) for spec in signature.inputs})
     except Exception as error:  # the engine's errors share no base class

@@ -161,7 +161,9 @@ class SelfAttention:
         return tokens.pack(mixed, self.features)
 
 
-def token_inputs(g: Graph, config: Config, *, max_length: int | None = None) -> Tokens:
+def token_inputs(
+    g: Graph, config: Config, *, max_length: int | None = None, group: str | None = None
+) -> Tokens:
     """Declare `input_ids` and `attention_mask`, which is all ones when it is not given."""
     ids = TensorSpec(
         "input_ids",
@@ -171,9 +173,16 @@ def token_inputs(g: Graph, config: Config, *, max_length: int | None = None) -> 
         ragged_axis=1,
         max_length=max_length,
         bounds=(0, config.size("vocab_size")),
+        group=group,
     )
     mask = TensorSpec(
-        "attention_mask", "INT64", _SHAPE, batch_axis=0, ragged_axis=1, default="ones"
+        "attention_mask",
+        "INT64",
+        _SHAPE,
+        batch_axis=0,
+        ragged_axis=1,
+        default="ones",
+        group=group,
     )
     return Tokens(g, g.input(ids), g.input(mask))
 
@@ -204,6 +213,6 @@ def token_scalar_output(g: Graph, name: str, tokens: Tokens, x: Value) -> None:
     g.output(spec, g.op("Squeeze", tokens.restore(x), g.ints(2)))
 
 
-def text_output(g: Graph, name: str, x: Value, features: int) -> None:
+def text_output(g: Graph, name: str, x: Value, features: int, group: str | None = None) -> None:
     """Answer with a vector per text. Shapes: x: (batch, features)"""
-    g.output(TensorSpec(name, "FP32", ("batch", features), batch_axis=0), x)
+    g.output(TensorSpec(name, "FP32", ("batch", features), batch_axis=0, group=group), x)

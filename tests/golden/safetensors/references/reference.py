@@ -1,5 +1,6 @@
 """What a golden file is made of, and the models of the transformers library as such."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -52,9 +53,9 @@ class Transformers:
                 parameter.add_(0.1 * noise)
         self._model = model.eval()
         self.inputs = inputs
-        settings = model.config.to_diff_dict() if config is None else config
-        self.config = {"architectures": [type(model).__name__]} | settings
-        self.tensors = _checkpoint(model)
+        saved_config, self.tensors = _saved(model)
+        settings = saved_config if config is None else config
+        self.config = settings | {"architectures": [type(model).__name__]}
 
     def infer(self, inputs: Arrays) -> Arrays:
         with torch.no_grad():
@@ -77,11 +78,12 @@ def case(
     return lambda: Transformers(model(config, **options), inputs)
 
 
-def _checkpoint(model: PreTrainedModel) -> dict[str, np.ndarray]:
-    """The state as the library saves it: tied tensors once."""
-    state = model.state_dict()
-    kept = state.keys() - model.all_tied_weights_keys.keys()
-    return {name: state[name].contiguous().numpy() for name in state if name in kept}
+def _saved(model: PreTrainedModel) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Configuration and tensors as the library saves them: tied ones once, under the old names."""
+    with TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        config = json.loads(Path(folder, "config.json").read_text())
+        return config, load_file(Path(folder, "model.safetensors"))
 
 
 def saved(model: PreTrainedModel, prefixes: Mapping[str, str]) -> dict[str, np.ndarray]:
@@ -133,9 +135,13 @@ def _masks(longest: int) -> list[np.ndarray]:
     return [one, four, ragged, holes]
 
 
-def images(size: int, *, channels: int = 3, seed: int = 1) -> list[Arrays]:
+def images(*sizes: int | tuple[int, int], channels: int = 3, seed: int = 1) -> list[Arrays]:
+    """Requests of one image and of three. Args: sizes: in pixels; a pair is (height, width)."""
     random = np.random.default_rng(seed)
-    return [
-        {"pixel_values": random.normal(size=(rows, channels, size, size)).astype(np.float32)}
-        for rows in (1, 3)
-    ]
+    requests = []
+    for size in sizes:
+        height, width = (size, size) if isinstance(size, int) else size
+        for rows in (1, 3):
+            pixels = random.normal(size=(rows, channels, height, width))
+            requests.append({"pixel_values": pixels.astype(np.float32)})
+    return requests
