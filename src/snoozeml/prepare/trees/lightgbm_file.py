@@ -73,7 +73,7 @@ def read_lightgbm(content: bytes) -> tuple[Forest, Link]:
         features=integer(head, "max_feature_idx") + 1,
         targets=targets,
         comparison="<=",
-        base=np.zeros(targets, _DOUBLE),
+        base=np.broadcast_to(_DOUBLE.type(0), targets),
         dtype=_DOUBLE,
         divisor=math.ceil(len(trees) / targets) if "average_output" in head else 1,
         category_rounding="truncate",

@@ -1,5 +1,6 @@
 """Turning an XGBoost or LightGBM model into a plan."""
 
+import stat
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from snoozeml.core.plan import Format, Plan, PrepareJob, PrepareOutcome
 from snoozeml.core.tensors import Signature
 from snoozeml.errors import ModelFailed
 from snoozeml.prepare.making import find_or_make
-from snoozeml.prepare.session import GRAPH_FILE, open_plan
+from snoozeml.prepare.session import GRAPH_FILE, Session, failure, open_plan
 from snoozeml.prepare.signature import read_signature
 from snoozeml.prepare.source import Source
 from snoozeml.prepare.trees.forest import Forest, Malformed
@@ -35,15 +36,19 @@ def prepare(job: PrepareJob) -> PrepareOutcome:
 
     Raises:
         ModelFailed: the file is missing, damaged, or not supported; the message says what is wrong.
+        OutOfMemory: there was not enough memory to try it.
     """
     path = Path(job.model_path)
     try:
-        source = Source.of(path, [path])
-        return find_or_make(job, source, partial(_make_plan, job))
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ModelFailed(f"{path.name} is not a regular file")
+        return find_or_make(job, Source.of(path, [path]), partial(_make_plan, job))
     except FileNotFoundError:
-        raise ModelFailed(f"model file not found: {path}") from None
+        raise ModelFailed(f"model file not found: {path.name}") from None
+    except OSError as error:
+        raise ModelFailed(f"{path.name} cannot be prepared: {error.strerror}") from error
     except Malformed as error:
-        raise ModelFailed(f"{path} cannot be served: {error}") from None
+        raise ModelFailed(f"{path.name} cannot be served: {error}") from None
 
 
 def _make_plan(job: PrepareJob, draft: Path) -> Plan:
@@ -51,7 +56,7 @@ def _make_plan(job: PrepareJob, draft: Path) -> Plan:
     forest.check()
     graph = draft / GRAPH_FILE
     graph.write_bytes(_serialized(tree_graph(forest, link)))
-    session = open_plan(draft)
+    session = _open(draft)
     signature = _by_rows(read_signature(session))
     with trials_of(session, signature) as trials:
         row_s = trials.row_s(session)
@@ -65,6 +70,13 @@ def _make_plan(job: PrepareJob, draft: Path) -> Plan:
         weights_bytes=graph.stat().st_size,
         one_thread=forest.rounds_sums,
     )
+
+
+def _open(draft: Path) -> Session:
+    try:
+        return open_plan(draft)
+    except Exception as error:  # the engine's errors share no base class
+        raise failure(error, "the engine cannot load these trees", draft) from error
 
 
 def _serialized(graph: ModelProto) -> bytes:

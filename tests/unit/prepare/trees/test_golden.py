@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from golden.trees.cases import golden_cases
 from snoozeml.prepare.trees.forest import Forest, View
-from unit.prepare.trees.golden import golden_cases
 from unit.prepare.trees.oracle import predict, run
 
 TOLERANCE = 1e-6  # relative

@@ -1,4 +1,4 @@
-"""The models in tests/golden/trees, with what their libraries predicted."""
+"""The models in this folder, with what their libraries predicted."""
 
 import zipfile
 from functools import cache
@@ -16,7 +16,7 @@ from snoozeml.prepare.trees.xgboost_file import read_xgboost
 
 Array = npt.NDArray[Any]
 
-_FOLDER = Path(__file__).parents[3] / "golden" / "trees"
+_FOLDER = Path(__file__).parent
 
 
 class Golden(NamedTuple):
