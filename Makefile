@@ -42,6 +42,8 @@ soak: $(INSTALLED) ## Ten minutes of killed and hung workers and failing loads u
 	PYTHONPATH=tests $(BIN)/python -m e2e.chaos --minutes 10
 
 bench: $(INSTALLED) ## Measure against a bare HTTP server, on this machine, in one run.
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	    --editable '.[bench]'
 	$(BIN)/python -m benchmarks
 
 golden: ## Ask the reference libraries again for the answers that tests compare with.

@@ -15,6 +15,7 @@ from benchmarks import (
     residency,
     throughput,
     tiers,
+    trees,
     wrk,
 )
 
@@ -26,6 +27,7 @@ _BENCHMARKS: Final[dict[str, Callable[[], list[figures.Figure]]]] = {
     "tiers": tiers.measure,
     "residency": residency.measure,
     "replicas": replicas.measure,
+    "trees": trees.measure,
 }
 _RESULTS: Final = Path(__file__).parent / "results" / "latest.json"
 
@@ -53,5 +55,5 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except wrk.WrkMissing as error:
+    except (wrk.WrkMissing, trees.XgboostMissing) as error:
         sys.exit(str(error))

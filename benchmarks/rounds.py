@@ -48,20 +48,26 @@ class Rounds(NamedTuple):
         return Figure(what=f"{what}, of a core used by others", value=share * 100, unit="%")
 
 
-def in_turns(urls: Mapping[str, str], body: bytes, connections: int, seconds: int) -> Rounds:
+def in_turns(
+    urls: Mapping[str, str], body: bytes | Mapping[str, bytes], connections: int, seconds: int
+) -> Rounds:
     """Load several servers round by round, after a second of warming up each.
 
     Each has its turn in every round, in an order that is reversed from round to round. It goes on
     until there have been enough quiet rounds, or patience is at its end; the quietest are kept.
     A neighbour takes more from three busy processes than from two.
+
+    Args:
+        body: what all are sent, or each by name.
     """
-    for url in urls.values():
-        wrk.post(url, body, connections, 1)
+    bodies = dict.fromkeys(urls, body) if isinstance(body, bytes) else body
+    for name, url in urls.items():
+        wrk.post(url, bodies[name], connections, 1)
     order = list(urls)
     rounds: list[Round] = []
     while sum(one.others_share < _QUIET for one in rounds) < _WANTED and len(rounds) < _MOST:
         started, before_s = time.monotonic(), _others_s()
-        loads = {name: wrk.post(urls[name], body, connections, seconds) for name in order}
+        loads = {name: wrk.post(urls[name], bodies[name], connections, seconds) for name in order}
         others_s = max(0.0, _others_s() - before_s)  # below 0 by the rounding of the kernel's ticks
         rounds.append(Round(loads, others_s, time.monotonic() - started))
         order.reverse()

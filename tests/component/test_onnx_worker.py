@@ -221,11 +221,11 @@ def test_no_thread_that_serves_has_a_low_priority(encoder: WorkerSpec) -> None:
     engine.infer(tokens(0), ["last_hidden_state"])
 
 
-def test_only_a_large_plan_is_worth_packing(
+def test_only_a_large_plan_of_weights_is_worth_packing(
     encoder: WorkerSpec,
 ) -> None:
     assert OnnxEngine(encoder).is_packable
-    for changes in ({"weights_bytes": 2**20 - 1}, {"prepared": False}):
+    for changes in ({"weights_bytes": 2**20 - 1}, {"prepared": False}, {"format": "xgboost"}):
         plan = msgspec.structs.replace(encoder.plan, **changes)
         assert not OnnxEngine(msgspec.structs.replace(encoder, plan=plan)).is_packable
 

@@ -14,7 +14,17 @@ from snoozeml.core.plan import Format
 
 _log = logging.getLogger("snoozeml.config")
 
-SUFFIXES: Final[dict[str, Format]] = {".onnx": "onnx"}
+SUFFIXES: Final[dict[str, Format]] = {
+    ".onnx": "onnx",
+    ".xgb.json": "xgboost",
+    ".tree.json": "xgboost",
+    ".xgb": "xgboost",
+    ".ubj": "xgboost",
+    ".lgb.txt": "lightgbm",
+}
+
+_NAMED_SUFFIXES: Final[dict[str, Format]] = {**SUFFIXES, ".json": "xgboost"}
+"""What a file may be called that the configuration names; much that is no model ends in .json."""
 
 _NOT_OURS: Final = frozenset({"lost+found"})  # a file system's own; only root may look inside
 
@@ -28,9 +38,9 @@ class Found(Struct, frozen=True):
 
 
 def format_of(path: Path) -> Format | None:
-    """The format that a file's name promises; upper and lower case are one."""
-    suffix = _suffix_of(path.name)
-    return None if suffix is None else SUFFIXES[suffix]
+    """The format of a file that the configuration names; upper and lower case are one."""
+    name = path.name.lower()
+    return next((form for suffix, form in _NAMED_SUFFIXES.items() if name.endswith(suffix)), None)
 
 
 def discover(folder: Path) -> list[Found]:

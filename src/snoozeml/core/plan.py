@@ -34,6 +34,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             original file plainly.
         row_s: what one row of made-up data took on one thread when the plan was made, in seconds;
             None when the model refused such data.
+        one_thread: answers depend on the number of threads that the engine uses, and are right
+            with one.
         weights_bytes: size of what loading will map or read, a first guess at the model's memory.
     """
 
@@ -47,6 +49,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     batching: Batching
     row_s: float | None = None
     weights_bytes: int
+    one_thread: bool = False
 
 
 class FileStamp(msgspec.Struct, frozen=True):

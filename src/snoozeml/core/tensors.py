@@ -31,6 +31,7 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         max_length: the most that the ragged axis may measure.
         fill: what the ragged axis is padded with.
         bounds: values lie in range(*bounds).
+        any_name: requests may call it what they like; only where it is the only input.
         default: what an input is filled with that a request leaves out. Its dimensions are numbers
             or symbols that inputs without a default have as well. A ragged input whose default is
             ones is a mask; rows of which it leaves nothing are never padded.
@@ -51,6 +52,7 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     bounds: tuple[int, int] | None = None
     default: Literal["ones", "zeros"] | None = None
     group: str | None = None
+    any_name: bool = False
 
     @property
     def public_shape(self) -> list[int]:

@@ -53,6 +53,8 @@ def engine_threads(asked: int, plan: Plan, cores: int) -> int:
         asked: what the configuration says; 0 leaves it to us.
         cores: how many may be kept busy.
     """
+    if plan.one_thread:
+        return 1
     if asked:
         return asked
     small = plan.row_s is not None and plan.row_s < _WORTH_SHARING_S

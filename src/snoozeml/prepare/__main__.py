@@ -20,6 +20,8 @@ _NICENESS: Final = 5  # models that are being served go first
 _MODULES: Final[dict[Format, str]] = {
     "onnx": "snoozeml.prepare.onnx_model",
     "safetensors": "snoozeml.prepare.safetensors.model",
+    "xgboost": "snoozeml.prepare.trees.tree_model",
+    "lightgbm": "snoozeml.prepare.trees.tree_model",
 }
 """Where each format's `prepare(job)` is; imported for that format alone."""
 

@@ -57,6 +57,9 @@ class JsonV1:
             ShapeMismatch: shapes do not fit the model, the data or each other.
         """
         request = _parse(body)
+        if self._names.only_input is not None:
+            for tensor in request.inputs:
+                tensor.name = self._names.only_input
         shapes = {tensor.name: tensor.shape for tensor in request.inputs}
         left_out = self._names.check_inputs([tensor.name for tensor in request.inputs])
         defaults = self._shapes.check(shapes, left_out)

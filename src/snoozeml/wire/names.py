@@ -19,6 +19,8 @@ class NameRules:
         self._inputs: Final = {spec.name: spec for spec in signature.inputs}
         self._outputs: Final = {spec.name: spec for spec in signature.outputs}
         self._all_outputs: Final = tuple(self._outputs)
+        self.only_input: Final = next((s.name for s in signature.inputs if s.any_name), None)
+        """What an input is called that requests may call what they like."""
         self._groups: Final = {spec.group for spec in signature.inputs if spec.group}
 
     def check_inputs(self, names: Sequence[str]) -> list[str]:

@@ -25,6 +25,10 @@ def test_threads_follow_the_setting_then_the_size_of_the_work(
     assert engine_threads(asked, replace(PLAN, row_s=row_s), cores=8) == threads
 
 
+def test_sums_that_depend_on_the_threads_are_made_by_one() -> None:
+    assert engine_threads(3, replace(PLAN, row_s=0.01, one_thread=True), cores=8) == 1
+
+
 @pytest.mark.parametrize(
     ("cpu_max", "cores"),
     [("max 100000", None), ("150000 100000", 1.5), ("50000 100000", 0.5)],

@@ -251,3 +251,18 @@ def test_bytes_that_are_not_text_are_written_in_base64_and_say_so() -> None:
     output = encoded(TEXT, t=np.array(["a", b"\xff"], object))["outputs"][0]
     assert output["data"] == ["YQ==", "/w=="]
     assert output["parameters"] == {"content_type": "base64"}
+
+
+FEATURES = Signature((TensorSpec("features", "FP32", ("rows", 2), 0, any_name=True),), ())
+
+
+@pytest.mark.parametrize("name", ["features", "X", "", "☃"])
+def test_an_only_input_may_go_by_any_name(name: str) -> None:
+    request = decode({"inputs": [tensor(name, [1, 2], [1, None])]}, FEATURES)
+    np.testing.assert_array_equal(request.inputs["features"], [[1, np.nan]])
+
+
+def test_an_input_of_any_name_is_still_one_input() -> None:
+    both = [tensor("a", [1, 2], [1, 2]), tensor("b", [1, 2], [1, 2])]
+    assert "'features' is there more than once" in refused({"inputs": both}, FEATURES)
+    assert "missing in inputs: 'features'" in refused({"inputs": []}, FEATURES)
