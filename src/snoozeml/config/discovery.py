@@ -76,8 +76,8 @@ def discover(folder: Path) -> list[Found]:
     that is a model itself is called by its own name. If it holds other models they are called by
     their stems; but what Python code has beside it is its own business, and so are subfolders of
     any model. Hidden entries are skipped. Links are followed, but each real folder is entered only
-    once, so a link to a folder already seen, or to one that holds this one, leads nowhere.
-    What no client could be told, because its path is not valid UTF-8, is passed over with a warning.
+    once, so a link to a folder already seen, or to one that holds this one, leads nowhere. What no
+    client could be told, because its path is not valid UTF-8, is passed over with a warning.
 
     Args:
         folder: absolute.

@@ -19,6 +19,7 @@ _NICENESS: Final = 5  # models that are being served go first
 
 _MODULES: Final[dict[Format, str]] = {
     "onnx": "snoozeml.prepare.onnx_model",
+    "python": "snoozeml.prepare.python_model",
     "safetensors": "snoozeml.prepare.safetensors.model",
 }
 """Where each format's `prepare(job)` is; imported for that format alone."""
