@@ -1,11 +1,10 @@
 """A process that runs `guest.py`, and the line to it."""
 
-import contextlib
 import os
-import signal
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -46,7 +45,6 @@ class Child:
                 raise ModelFailed(f"{called} cannot be run: {error.strerror}") from error
         self._sock: Final = ours
         self._channel: Final = guest.Channel(ours)
-        threading.Thread(target=self._hang_up_when_it_ends, daemon=True).start()
         try:
             self._channel.receive()
         except (EOFError, OSError):
@@ -55,6 +53,8 @@ class Child:
                 f"{called} ended with status {status} before it ran the model's code; it must be"
                 " Python 3.8 or newer; the log has what it said"
             ) from None
+        self._watch: Final = threading.Thread(target=self._die_of_the_same, daemon=True)
+        self._watch.start()
 
     def ask(
         self, header: dict[str, Any], tensors: "Mapping[str, Tensor]", *, loads: bool = False
@@ -71,23 +71,22 @@ class Child:
             self._channel.send(header, tensors)
             answer, outputs = self._channel.receive()
         except (EOFError, OSError):
-            self._die_of_the_same()
+            self._die_with_it()
         if "failure" in answer:
             fail(answer["failure"], while_loading=loads)
         return outputs
 
-    def _hang_up_when_it_ends(self) -> None:
-        """End every wait for it, even while something that it has started holds the line."""
-        self._process.wait()
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
+    def _die_with_it(self) -> NoReturn:
+        """The line has gone; so the process has, or it will."""
+        self._watch.join(_EXIT_TIMEOUT_S)
+        self._process.kill()
+        self._watch.join()
+        raise AssertionError("the watch ends this process")
 
-    def _die_of_the_same(self) -> NoReturn:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_EXIT_TIMEOUT_S)
-        self._process.kill()  # it has closed the line, and lives
+    def _die_of_the_same(self) -> None:
+        """Wait until it ends, asked or not, and even while something it started holds the line."""
         status = self._process.wait()
         if status < 0:
-            signal.signal(-status, signal.SIG_DFL)
             os.kill(os.getpid(), -status)
+            time.sleep(_EXIT_TIMEOUT_S)  # unless the signal is one that Python does not die of
         os._exit(status if status >= 0 else 1)

@@ -326,6 +326,7 @@ def _serve(channel: Channel) -> None:
         model = load_model(folder, order["entrypoint"], order["class"], order["device"])
     except BaseException as error:
         channel.send({"failure": loading_failure(error, folder)})
+        channel.receive()  # there will be no more: the worker leaves, and its end is ours
         return
     channel.send({})
     while True:
