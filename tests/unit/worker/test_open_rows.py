@@ -74,7 +74,7 @@ def test_the_order_of_inputs_does_not_matter() -> None:
 
 def test_what_was_merged_is_split_under_its_names() -> None:
     outputs = NamedArrays(["y", "z"], [np.arange(5), np.arange(10).reshape(5, 2)])
-    first, second = LAYOUT.split((), outputs, [2, 3])
+    first, second = LAYOUT.split((), outputs, [{"x": zeros(2)}, {"x": zeros(3)}])
     assert names_of(first, ()) == names_of(second, ()) == ("y", "z")
     assert first[0].tolist() == [0, 1]
     assert second[1].tolist() == [[4, 5], [6, 7], [8, 9]]
@@ -86,7 +86,9 @@ def test_what_was_merged_is_split_under_its_names() -> None:
 @pytest.mark.parametrize("output", [np.arange(4), np.float32(1), np.ones((1, 5))])
 def test_nobodys_row_is_guessed(output: Array) -> None:
     with pytest.raises(OutputWithoutRows, match=r"'y' has the shape .* for 5 rows"):
-        LAYOUT.split((), NamedArrays(["y"], [np.asarray(output)]), [2, 3])
+        LAYOUT.split(
+            (), NamedArrays(["y"], [np.asarray(output)]), [{"x": zeros(2)}, {"x": zeros(3)}]
+        )
 
 
 def test_pieces_with_different_outputs_cannot_be_joined() -> None:
