@@ -9,6 +9,7 @@ from typing import Final
 from benchmarks import (
     batching,
     cold_start,
+    encoders,
     figures,
     footprint,
     replicas,
@@ -23,6 +24,7 @@ _BENCHMARKS: Final[dict[str, Callable[[], list[figures.Figure]]]] = {
     "throughput": throughput.measure,
     "batching": batching.measure,
     "cold-start": cold_start.measure,
+    "encoders": encoders.measure,
     "footprint": footprint.measure,
     "tiers": tiers.measure,
     "residency": residency.measure,

@@ -5,13 +5,21 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 _SCRIPT: Final = """
 wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"
-wrk.body = %s
+local bodies = {%s}
+local sent, requests = 0, {}
+
+request = function()
+  sent = sent %% #bodies + 1
+  requests[sent] = requests[sent] or wrk.format(nil, nil, nil, bodies[sent])
+  return requests[sent]
+end
 
 done = function(summary, latency, requests)
   local errors = summary.errors
@@ -47,16 +55,18 @@ def ensure_wrk() -> None:
         raise WrkMissing("the benchmarks need wrk: apt-get install wrk, as root")
 
 
-def post(url: str, body: bytes, connections: int, seconds: int) -> Load:
-    """Send one body again and again on keep-alive connections from one thread.
+def post(url: str, body: bytes | Sequence[bytes], connections: int, seconds: int) -> Load:
+    """Send one body, or several in turn, again and again on keep-alive connections of one thread.
 
     Raises:
         RuntimeError: some request failed; such a measurement means nothing.
     """
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "post.lua")
-        script.write_text(_SCRIPT % _lua_string(body))
-        command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(script), url]
+        bodies = [body] if isinstance(body, bytes) else body
+        script.write_text(_SCRIPT % ", ".join(map(_lua_string, bodies)))
+        options = [f"-c{connections}", f"-d{seconds}s", "-t1", "--timeout=30s", "-s", str(script)]
+        command = ["wrk", *options, url]
         run = subprocess.run(command, check=True, capture_output=True, text=True)
     result = json.loads(run.stdout.strip().splitlines()[-1])
     if result["failed"] or not result["requests"]:

@@ -53,6 +53,7 @@ class Daemon:
         )
         os.close(ready_fd)
         self.pid: Final = self._process.pid
+        self.cache_dir: Final = cache_dir
         self.stderr: Final[list[str]] = []
         self._seen: set[int] = set()
         self._log_reader = threading.Thread(target=self._read_log, daemon=True)

@@ -60,6 +60,11 @@ def proportional_bytes(pid: int) -> int:
     return _kilobytes(_PROC / str(pid) / "smaps_rollup", "Pss")
 
 
+def private_bytes(pid: int) -> int:
+    """What a process has written to and shares with nobody."""
+    return _kilobytes(_PROC / str(pid) / "smaps_rollup", "Private_Dirty")
+
+
 def _kilobytes(path: Path, field: str) -> int:
     match = re.search(rf"^{field}:\s+(\d+) kB$", path.read_text(), re.MULTILINE)
     if match is None:
