@@ -16,10 +16,13 @@ from snoozeml.errors import SnoozeError
 from snoozeml.fronts.http.app import HttpApp
 from snoozeml.fronts.http.routes import ColdRoutes
 from snoozeml.fronts.http.server import HttpServer, address_of, bind
+from snoozeml.lifecycle.accelerators import Nvml
 from snoozeml.lifecycle.cpu import usable_cores
 from snoozeml.lifecycle.crew import Surroundings
+from snoozeml.lifecycle.footprints import Footprints
 from snoozeml.lifecycle.memory import OomWatch, parse_limit, total_bytes
 from snoozeml.lifecycle.plans import PlanStore
+from snoozeml.lifecycle.pools import Pools
 from snoozeml.lifecycle.process import ExecLauncher, Launcher
 from snoozeml.lifecycle.registry import Registry, check_pinned
 from snoozeml.lifecycle.spare import SpareLauncher
@@ -69,24 +72,37 @@ class Daemon:
         totals = Totals()
         cores = usable_cores()
         plans = PlanStore(server.cache_dir, server.cache_limit_bytes)
+        footprints = Footprints(plans)
+        pools = Pools(
+            memory_bytes=parse_limit(server.max_memory, total_bytes()),
+            max_vram=server.max_vram,
+            accelerators=Nvml(),
+        )
         launcher = _launcher(server)
         steward = Steward(
             lambda: registry.tenants(),
             models=server.max_loaded_models,
-            memory_bytes=_memory_limit(server),
+            pools=pools,
             loads_at_once=server.max_concurrent_loads or max(1, cores // 2),
         )
-        _check(self._configuration, plans)
+
+        def check(configuration: Configuration) -> None:
+            models = configuration.server.max_loaded_models
+            check_pinned(configuration.models, footprints, pools, models=models)
+
+        check(self._configuration)
         listener = bind(server.host, server.port)
         async with asyncio.TaskGroup() as tasks:
-            around = Surroundings(plans, launcher, steward, tasks, totals, OomWatch(), cores)
+            around = Surroundings(
+                plans, footprints, launcher, steward, tasks, totals, OomWatch(), cores
+            )
             registry = Registry(around)
             serving = Serving(registry, totals)
             control = Control(
                 registry,
                 serving,
                 rescan=lambda: load(self._overrides, os.environ),
-                check=lambda configuration: _check(configuration, plans),
+                check=check,
             )
             routes = ColdRoutes(serving, control, Exposition(totals))
             http = HttpServer(HttpApp(serving, registry, routes, server.max_request_bytes))
@@ -196,20 +212,6 @@ async def _refresh(control: Control) -> None:
         _log.warning("told to refresh, but %s", error.message)
     except Exception:
         _log.exception("refreshing failed")
-
-
-def _memory_limit(server: ServerConfig) -> int:
-    return parse_limit(server.max_memory, total_bytes())
-
-
-def _check(configuration: Configuration, plans: PlanStore) -> None:
-    server = configuration.server
-    check_pinned(
-        configuration.models,
-        plans,
-        models=server.max_loaded_models,
-        memory_bytes=_memory_limit(server),
-    )
 
 
 def _launcher(server: ServerConfig) -> Launcher:

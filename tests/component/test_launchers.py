@@ -108,9 +108,11 @@ def test_worker_that_cannot_load_says_why_and_is_gone(make: Callable[[], Launche
         threads=1,
     )
 
+    async def released(pid: int) -> None: ...
+
     async def fail(launcher: Launcher) -> None:
         with pytest.raises(ModelFailed):
-            await Worker.start(launcher, spec, lambda frames: None)
+            await Worker.start(launcher, spec, lambda frames: None, released)
         await asyncio.sleep(0.01)  # transports close in the next turns of the loop
 
     async def scene() -> None:

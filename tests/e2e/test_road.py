@@ -145,7 +145,13 @@ def test_the_model_object_has_the_fields_of_the_contract(serve: Serve, models_di
         "description": "flowers",
     }
     wanted |= {"pinned": False, "idle_timeout_secs": 300, "max_batch_delay_ms": 10}
-    wanted |= {"max_batch_size": 5, "memory_bytes": 0, "replicas": 0, "queue_depth": 0}
+    wanted |= {
+        "max_batch_size": 5,
+        "memory_bytes": 0,
+        "vram_bytes": 0,
+        "replicas": 0,
+        "queue_depth": 0,
+    }
     wanted |= {"last_error": None, "loads": 0}
     assert asleep == asleep | wanted
     assert Path(asleep["onnx_path"]) == path

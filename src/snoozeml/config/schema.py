@@ -27,6 +27,9 @@ Count = Annotated[int, Meta(ge=1, le=_MANY)]
 _MEMORY: Final = Meta(
     pattern=r"^([0-9]+(\.[0-9]+)? ?([KMG]i?B|B)?|(100|[0-9]{1,2})(\.[0-9]+)? ?%)\Z"
 )
+_A_LIMIT: Final = {"expected": "a number of bytes, or text like '512MiB' or '80%'"}
+MemoryLimit = Annotated[int, Meta(ge=1, le=_PEBIBYTE)] | Annotated[str, _MEMORY]
+
 _DEVICE: Final = Meta(
     pattern=r"^(auto|cpu|cuda(:[0-9]+)?|tensorrt|coreml)\Z",
     extra={"expected": "one of auto, coreml, cpu, cuda, cuda:N, tensorrt"},
@@ -203,12 +206,20 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
         Count, Meta(description="The most models loaded at once.", extra={"unit": "models"})
     ] = 8
     max_memory: Annotated[
-        Annotated[int, Meta(ge=1, le=_PEBIBYTE)] | Annotated[str, _MEMORY],
+        MemoryLimit,
         Meta(
             description="What all loaded models together may take: bytes, a number with a unit "
             "(`KiB`, `MiB`, `GiB`, `KB`, `MB`, `GB`), or a share of what the machine or its cgroup "
             "has.",
-            extra={"expected": "a number of bytes, or text like '512MiB' or '80%'"},
+            extra=_A_LIMIT,
+        ),
+    ] = "80%"
+    max_vram: Annotated[
+        MemoryLimit,
+        Meta(
+            description="What all loaded models together may take of each GPU's own memory: as "
+            "`max_memory`, or a share of what that GPU has.",
+            extra=_A_LIMIT,
         ),
     ] = "80%"
     max_concurrent_loads: Annotated[

@@ -87,12 +87,12 @@ class ModelActor:
 
     def resident(self) -> Resident | None:
         """What the model takes of the common memory; None while it takes nothing."""
-        claimed_bytes = self.crew.claimed_bytes()
-        if claimed_bytes is None:
+        holds = self.crew.holds()
+        if holds is None:
             return None
         return Resident(
             model_id=self.config.id,
-            memory_bytes=claimed_bytes,
+            holds=holds,
             used_at=self.last_accessed or 0.0,
             may_leave_at=may_leave_at(self._state),
             leaving=self._state.phase is Phase.STOPPING,
@@ -306,7 +306,7 @@ class ModelActor:
                 self.dispatch.refuse(error)
             case effects.MakeRoom():
                 self._around.totals.load_retries += 1
-                self._around.steward.evict_one(but=self.config.id)
+                self._around.steward.evict_one(self.config.id, self.crew.needs())
             case effects.AnswerLoads(error):
                 self._answer_loads(error)
             case effects.AnswerUnloads():

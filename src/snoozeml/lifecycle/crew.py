@@ -7,6 +7,7 @@ import asyncio
 import logging
 import signal
 import time
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from snoozeml.config.schema import ModelConfig
@@ -14,10 +15,12 @@ from snoozeml.core.plan import Plan, WorkerSpec
 from snoozeml.errors import Internal, ModelFailed, OutOfMemory, SnoozeError, WorkerCrashed
 from snoozeml.lifecycle import events
 from snoozeml.lifecycle.cpu import engine_threads
+from snoozeml.lifecycle.footprints import Footprints
 from snoozeml.lifecycle.memory import OomWatch, proportional_bytes
 from snoozeml.lifecycle.plans import PlanStore
+from snoozeml.lifecycle.pools import Pools
 from snoozeml.lifecycle.process import Launcher, describe_exit
-from snoozeml.lifecycle.residency import Wanted
+from snoozeml.lifecycle.residency import RAM, Holding, Sizes, Wanted, holding, total
 from snoozeml.lifecycle.steward import NotWantedAnyMore, Steward
 from snoozeml.lifecycle.worker import DiedLoading, Worker
 from snoozeml.telemetry.metrics import Totals
@@ -37,6 +40,7 @@ class Surroundings(NamedTuple):
     """
 
     plans: PlanStore
+    footprints: Footprints
     launcher: Launcher
     steward: Steward
     tasks: asyncio.TaskGroup
@@ -67,15 +71,17 @@ class Owner(Protocol):
 class _Member:
     """One worker, from the wish for it to its end; applies for its room in memory."""
 
-    def __init__(self, crew: "Crew", owner: Owner) -> None:
+    def __init__(self, crew: "Crew", owner: Owner, pools: Pools) -> None:
         self._crew = crew
+        self._pools = pools
         self.wait_for_room = owner.wait_for_room
         self._is_needed = owner.needs_worker
         self.starting: asyncio.Task[None] | None = None
         self.worker: Worker | None = None
-        self.expected_bytes: int | None = None
+        self.config = crew.config
+        self.claimed: Sizes | None = None
         self._counted_at = 0.0
-        self._counted_bytes = 0
+        self._counted: Mapping[str, int | None] = {}
         self.asked_to_leave = False
         self.has_served = False
         self.ended_because: SnoozeError | None = None
@@ -83,25 +89,37 @@ class _Member:
     def wanted(self) -> Wanted | None:
         return self._crew.wish(self) if self._is_needed() else None
 
-    def claim(self, expected_bytes: int) -> None:
-        self.expected_bytes = expected_bytes
+    def claim(self, needs: Sizes) -> None:
+        self.claimed = needs
 
     def memory_bytes(self) -> int:
         """As the kernel counts; 0 while there is no process to count."""
         return (proportional_bytes(self.worker.pid) or 0) if self.worker is not None else 0
 
-    def claimed_bytes(self) -> int | None:
+    def taken(self) -> Mapping[str, int | None]:
+        """As the kernel and the drivers count; nothing while there is no process to count."""
+        if self.worker is None:
+            return {}
+        return self._pools.taken(self.worker.pid, self.worker.ready.device)
+
+    def vram_taken(self) -> Mapping[str, int | None]:
+        """As the drivers count; nothing while there is no process to count."""
+        if self.worker is None:
+            return {}
+        return self._pools.vram_taken(self.worker.pid, self.worker.ready.device)
+
+    def holds(self) -> Holding | None:
         """What it takes or will take; None before it was given room.
 
-        Weights that are mapped count before they have been read. The kernel takes a millisecond to
-        count, so while somebody waits for room and looks often, its word is good for a moment.
+        The kernel takes a millisecond to count, so while somebody waits for room and looks often,
+        its word is good for a moment.
         """
-        if self.expected_bytes is None:
+        if self.claimed is None:
             return None
         now = time.monotonic()
-        if now > self._counted_at + _COUNT_GOOD_S:
-            self._counted_at, self._counted_bytes = now, self.memory_bytes()
-        return max(self._counted_bytes, self.expected_bytes)
+        if self.worker is not None and now > self._counted_at + _COUNT_GOOD_S:
+            self._counted_at, self._counted = now, self.taken()
+        return holding(self.claimed, self._counted)
 
 
 class Crew:
@@ -149,22 +167,38 @@ class Crew:
         """What all workers take, as the kernel counts it."""
         return sum(member.memory_bytes() for member in self._members.values())
 
-    def claimed_bytes(self) -> int | None:
+    def vram_bytes(self) -> int | None:
+        """What all workers take of their devices' own memory; None: no driver says."""
+        sizes = [size for m in self._members.values() for size in m.vram_taken().values()]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else None
+
+    def holds(self) -> Holding | None:
         """What all workers take or will take; None while none has been given room."""
-        claims = [member.claimed_bytes() for member in self._members.values()]
-        given = [claim for claim in claims if claim is not None]
-        return sum(given) if given else None
+        all_hold = [holds for m in self._members.values() if (holds := m.holds()) is not None]
+        if not all_hold:
+            return None
+        return Holding(total(h.takes for h in all_hold), total(h.untaken for h in all_hold))
+
+    def needs(self) -> Sizes:
+        """What another worker would take."""
+        footprints, pools = self._around.footprints, self._around.steward.pools
+        least = footprints.least(self.config)
+        # Where there is less room than it had before, it gets along with less, if it can.
+        return {
+            where: min(size, max(pool.limit_bytes, least[where]))
+            if (pool := pools.pool(where)) is not None
+            else size
+            for where, size in footprints.expected(self.config).items()
+        }
 
     def wish(self, member: _Member) -> Wanted:
-        """What another worker would take."""
+        """What is asked for when another worker is to be started."""
         others = (other for other in self._members.values() if other is not member)
-        plans, where = self._around.plans, (self.config.path, self.config.format)
-        # Where there is less room than it had before, it gets along with less, if it can.
-        room_bytes = max(self._around.steward.memory_bytes, plans.least_bytes(*where))
         return Wanted(
             model_id=self.config.id,
-            expected_bytes=min(plans.expected_bytes(*where), room_bytes),
-            is_new=all(other.expected_bytes is None for other in others),
+            needs=self.needs(),
+            is_new=all(other.claimed is None for other in others),
         )
 
     def too_slow(self) -> ModelFailed:
@@ -175,7 +209,7 @@ class Crew:
         )
 
     def start(self, number: int) -> None:
-        member = self._members[number] = _Member(self, self._owner)
+        member = self._members[number] = _Member(self, self._owner, self._around.steward.pools)
         member.starting = self._around.tasks.create_task(self._start(number, member))
         # Not in the task itself: one that is cancelled before its first step runs none of its code.
         member.starting.add_done_callback(lambda task: self._cancelled(number, task))
@@ -188,9 +222,9 @@ class Crew:
             assert member.starting is not None
             member.starting.cancel()  # it tells of its end when it has cleaned up
             return
-        memory_bytes = member.memory_bytes()
-        self.freed_bytes += memory_bytes
-        self._around.plans.remember_bytes(self.config.path, self.config.format, memory_bytes)
+        taken = {where: size for where, size in member.taken().items() if size is not None}
+        self.freed_bytes += taken.get(RAM, 0)
+        self._around.footprints.learn(member.config, member.worker.ready.device, taken)
         self._around.tasks.create_task(member.worker.stop())
 
     def kill(self, number: int, because: SnoozeError | None = None) -> None:
@@ -227,10 +261,12 @@ class Crew:
             self._remove(number, events.WorkerExited(number))
 
     async def _load(self, number: int, member: _Member) -> Worker:
+        await self._around.steward.pools.wake(self._around.footprints.expected(self.config))
         async with self._around.steward.place(member):
             started_at = time.monotonic()
             async with asyncio.timeout(self.config.load_timeout_secs):
                 worker = await self._launch(number)
+        self._around.footprints.learn(member.config, worker.ready.device, {})
         if self.size == 0:  # another replica is not another load
             self.loads += 1
             self.cold_start_s = time.monotonic() - started_at
@@ -265,19 +301,21 @@ class Crew:
             may_pack=may_pack,
         )
         return await Worker.start(
-            around.launcher, spec, lambda frames: self._owner.receive(number, frames)
+            around.launcher,
+            spec,
+            lambda frames: self._owner.receive(number, frames),
+            around.steward.pools.released,
         )
 
     def _claim_packing(self, plan: Plan, member: _Member) -> bool:
         """Claim the memory that packed weights would take, if that much is left."""
-        claimed_bytes = member.expected_bytes or 0
-        packed_bytes = max(
-            claimed_bytes,
-            plan.weights_bytes + self._around.plans.least_bytes(self.config.path, plan.format),
-        )
+        claimed = member.claimed or {}
+        claimed_bytes = claimed.get(RAM, 0)
+        least = self._around.footprints.least(self.config)
+        packed_bytes = max(claimed_bytes, plan.weights_bytes + least[RAM])
         if packed_bytes - claimed_bytes > self._around.steward.left_bytes():
             return False
-        member.claim(packed_bytes)
+        member.claim({**claimed, RAM: packed_bytes})
         return True
 
     def _died_loading(self, number: int, death: DiedLoading) -> events.Event:

@@ -38,12 +38,6 @@ _PLAN_VERSION: Final = 3
 
 _LAST_LINES: Final = 20  # of a dead process's standard error, for the log
 
-_MEMORY_SUFFIX: Final = ".memory"
-_WORTH_WRITING: Final = 0.1  # change, as a share, below which a figure stays as it is on disk
-_LEAST_BYTES: Final = 8 * 2**20
-_WORKER_BYTES: Final = 32 * 2**20
-"""What a worker takes beside its weights: interpreter, numpy and engine, as far as not shared."""
-
 _UNPREPARED_LIFE_S: Final = 3600.0
 """How long an unprepared plan is good for: a disk that was full may have room again."""
 
@@ -81,7 +75,6 @@ class PlanStore:
         self._cache_limit_bytes = cache_limit_bytes
         self._toolchain = toolchain()
         self._records: dict[Path, _Record] = {}
-        self._memory_bytes: dict[Path, int | None] = {}
 
     def known(self, model_path: Path, model_format: Format) -> Plan | None:
         """The plan of a model that was prepared before and has not changed since.
@@ -89,7 +82,7 @@ class PlanStore:
         Costs a few `stat` calls, and the first time one small file. Never raises: with a broken
         cache nothing is known.
         """
-        index_file = self._index_file(model_path, model_format)
+        index_file = self.index_file(model_path, model_format)
         record = self._records.get(index_file)
         if record is None or not record.holds(self._toolchain):
             record = _read_record(index_file)
@@ -116,39 +109,17 @@ class PlanStore:
                 os.utime(Path(plan.graph).with_name(PLAN_FILE))
         return plan
 
-    def expected_bytes(self, model_path: Path, model_format: Format) -> int:
-        """What a worker of this model will take: what one took before, else a guess.
-
-        What is less than `least_bytes` teaches nothing: that worker had not read its weights.
-        """
-        index_file = self._index_file(model_path, model_format)
-        plan = self.known(model_path, model_format)
-        if plan is not None and index_file not in self._memory_bytes:
-            self._memory_bytes[index_file] = _read_number(index_file.with_suffix(_MEMORY_SUFFIX))
-        learned_bytes = self._memory_bytes.get(index_file) if plan is not None else None
-        if learned_bytes is None or learned_bytes < self.least_bytes(model_path, model_format):
-            return _WORKER_BYTES + _size_of(model_path, plan)
-        return learned_bytes
-
-    def least_bytes(self, model_path: Path, model_format: Format) -> int:
-        """What a worker of this model cannot do without."""
-        return _LEAST_BYTES + _size_of(model_path, self.known(model_path, model_format))
-
-    def remember_bytes(self, model_path: Path, model_format: Format, memory_bytes: int) -> None:
-        """Learn what a worker of this model has taken."""
-        index_file = self._index_file(model_path, model_format)
-        before = self._memory_bytes.get(index_file)
-        self._memory_bytes[index_file] = memory_bytes
-        if before is None or abs(before - memory_bytes) > before * _WORTH_WRITING:
-            with suppress(OSError):  # it is learned again after the next start
-                index_file.with_suffix(_MEMORY_SUFFIX).write_text(str(memory_bytes))
+    def index_file(self, model_path: Path, model_format: Format) -> Path:
+        """Where is written down which plan fits the model; what else is known of it lies beside."""
+        name = f"{model_format}:{model_path.absolute()}".encode(errors="surrogateescape")
+        return self._cache_dir / INDEX_FOLDER / f"{blake2b(name, digest_size=20).hexdigest()}.json"
 
     async def _prepare(self, model_path: Path, model_format: Format) -> Plan:
         outcome = await _run_prepare_process(self._job(model_path, model_format))
         if outcome.plan is None:
             raise from_code(*(outcome.error or ("internal", "preparing gave no plan and no error")))
         record = _Record(toolchain=self._toolchain, stamps=outcome.stamps, plan=outcome.plan)
-        index_file = self._index_file(model_path, model_format)
+        index_file = self.index_file(model_path, model_format)
         self._records[index_file] = record
         _write_record(index_file, record)
         return outcome.plan
@@ -161,26 +132,6 @@ class PlanStore:
             cache_dir=str(self._cache_dir),
             cache_limit_bytes=self._cache_limit_bytes,
         )
-
-    def _index_file(self, model_path: Path, model_format: Format) -> Path:
-        name = f"{model_format}:{model_path.absolute()}".encode(errors="surrogateescape")
-        return self._cache_dir / INDEX_FOLDER / f"{blake2b(name, digest_size=20).hexdigest()}.json"
-
-
-def _size_of(model_path: Path, plan: Plan | None) -> int:
-    if plan is not None:
-        return plan.weights_bytes
-    try:
-        return model_path.stat().st_size
-    except OSError:
-        return 0  # loading it will say what is wrong
-
-
-def _read_number(file: Path) -> int | None:
-    try:
-        return int(file.read_text())
-    except (OSError, ValueError):
-        return None
 
 
 def toolchain() -> str:

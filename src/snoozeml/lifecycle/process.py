@@ -22,6 +22,8 @@ WORKER_ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "PYTHONUNBUFFERED": "1",
+    # `cuda:1` is then the device that the driver's own tools, and our accounts, call number 1.
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 }
 
 

@@ -9,13 +9,15 @@ from snoozeml.config.schema import ModelConfig
 from snoozeml.errors import ModelNotFound
 from snoozeml.lifecycle.actor import ModelActor
 from snoozeml.lifecycle.crew import Surroundings
-from snoozeml.lifecycle.plans import PlanStore
+from snoozeml.lifecycle.footprints import Footprints
+from snoozeml.lifecycle.pools import Pools, limit_name
+from snoozeml.lifecycle.residency import total
 
 _log = logging.getLogger("snoozeml.models")
 
 
 def check_pinned(
-    configs: Iterable[ModelConfig], plans: PlanStore, *, models: int, memory_bytes: int
+    configs: Iterable[ModelConfig], footprints: Footprints, pools: Pools, *, models: int
 ) -> None:
     """See whether all pinned models can be in memory together.
 
@@ -29,12 +31,16 @@ def check_pinned(
             f"{len(pinned)} models are pinned, but max_loaded_models is {models}: {names}; raise "
             "the limit or pin fewer"
         )
-    needed_bytes = sum(plans.expected_bytes(config.path, config.format) for config in pinned)
-    if needed_bytes > memory_bytes:
-        raise ConfigError(
-            f"the pinned models need about {needed_bytes >> 20} MiB together, but max_memory is "
-            f"{memory_bytes >> 20} MiB: {names}; raise the limit or pin fewer"
-        )
+    needs = {config.id: footprints.expected(config) for config in pinned}
+    for where, needed_bytes in total(needs.values()).items():
+        pool = pools.pool(where)
+        if pool is not None and needed_bytes > pool.limit_bytes:
+            names = ", ".join(model_id for model_id, sizes in needs.items() if where in sizes)
+            raise ConfigError(
+                f"the pinned models need about {needed_bytes >> 20} MiB together, but "
+                f"{limit_name(where)} is {pool.limit_bytes >> 20} MiB: {names}; raise the limit or "
+                "pin fewer"
+            )
 
 
 class Registry:

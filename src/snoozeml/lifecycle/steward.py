@@ -11,18 +11,22 @@ from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
 from snoozeml.errors import OutOfMemory, Overloaded, SnoozeError
-from snoozeml.lifecycle.memory import available_bytes
+from snoozeml.lifecycle.pools import Pools, limit_name
 from snoozeml.lifecycle.residency import (
+    RAM,
     Admit,
     Budget,
     Decision,
     Evict,
     NeverFits,
     Resident,
+    Sizes,
     TooLarge,
     Wait,
     Wanted,
     make_room,
+    neighbour_to_evict,
+    total,
 )
 
 _LOOK_AGAIN_S = 5.0
@@ -47,7 +51,7 @@ class Applicant(Protocol):
     def wait_for_room(self, why: SnoozeError | None) -> None:
         """There is no room at present, for this reason; None: there is."""
 
-    def claim(self, expected_bytes: int) -> None:
+    def claim(self, needs: Sizes) -> None:
         """There is room: from now on this much counts as taken."""
 
 
@@ -60,7 +64,8 @@ class Steward:
 
     Args:
         tenants: all models.
-        models, memory_bytes: the limits.
+        models: how many may be loaded.
+        pools: what they may take.
         loads_at_once: how many models may be loading at the same time.
     """
 
@@ -69,12 +74,12 @@ class Steward:
         tenants: Callable[[], Iterable[Tenant]],
         *,
         models: int,
-        memory_bytes: int,
+        pools: Pools,
         loads_at_once: int,
     ) -> None:
         self._tenants = tenants
         self._models = models
-        self.memory_bytes = memory_bytes
+        self.pools = pools
         self._turn = asyncio.Lock()
         self._loads = asyncio.Semaphore(loads_at_once)
         self._changed = asyncio.Event()
@@ -113,7 +118,7 @@ class Steward:
     def _admit_replica(self, applicant: Applicant, wanted: Wanted) -> None:
         if not isinstance(self._decide(wanted), Admit):
             raise Overloaded(f"there is no room for another replica of model {wanted.model_id}")
-        applicant.claim(wanted.expected_bytes)
+        applicant.claim(wanted.needs)
 
     async def _wait_for_turn(self, applicant: Applicant) -> None:
         if self._turn.locked():
@@ -127,24 +132,26 @@ class Steward:
             applicant.wait_for_room(None)
 
     def _decide(self, wanted: Wanted) -> Decision:
-        return make_room(wanted, self._residents(), self._budget(), time.monotonic())
+        pools = {where: pool for where in wanted.needs if (pool := self.pools.pool(where))}
+        budget = Budget(models=self._models, pools=pools)
+        return make_room(wanted, self._residents(), budget, time.monotonic())
 
     async def _until_admitted(self, applicant: Applicant) -> None:
         while (wanted := applicant.wanted()) is not None:
             self._changed.clear()
             match self._decide(wanted):
                 case Admit():
-                    applicant.claim(wanted.expected_bytes)
+                    applicant.claim(wanted.needs)
                     return
-                case TooLarge(limit_bytes):
+                case TooLarge(where, limit_bytes):
                     raise NeverFits(
                         f"out of memory: model {wanted.model_id} needs about "
-                        f"{_mib(wanted.expected_bytes)}, more than the {_mib(limit_bytes)} that "
-                        "all models together may take (max_memory)"
+                        f"{_mib(wanted.needs[where])}, more than the {_mib(limit_bytes)} that "
+                        f"all models together may take ({limit_name(where)})"
                     )
                 case Evict(model_ids):
-                    applicant.wait_for_room(self._refusal(wanted, Wait(None, for_memory=False)))
-                    self._evict(model_ids)
+                    applicant.wait_for_room(self._refusal(wanted, Wait(None, short_of=None)))
+                    self._evict(model_ids, "capacity")
                     await self._change(None)
                 case Wait() as wait:
                     applicant.wait_for_room(self._refusal(wanted, wait))
@@ -160,46 +167,42 @@ class Steward:
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
 
-    def _evict(self, model_ids: tuple[str, ...]) -> None:
+    def _evict(self, model_ids: tuple[str, ...], reason: str) -> None:
         for tenant in self._tenants():
             resident = tenant.resident()
             if resident is not None and resident.model_id in model_ids:
-                tenant.evict("capacity")
+                tenant.evict(reason)
 
     def left_bytes(self) -> int:
-        """What is left of the memory that all models may take."""
-        return self.memory_bytes - sum(resident.memory_bytes for resident in self._residents())
+        """What is left of the machine's memory that all models may take."""
+        taken = total(resident.holds.takes for resident in self._residents())
+        return self.pools.memory_bytes - taken.get(RAM, 0)
 
-    def evict_one(self, but: str) -> None:
-        """Memory has run out for a model: ask the longest unused neighbour to leave, if any may."""
-        now = time.monotonic()
-        candidates = [
-            (resident.used_at, tenant)
-            for tenant in self._tenants()
-            if (resident := tenant.resident()) is not None
-            and resident.model_id != but
-            and resident.may_leave_at is not None
-            and resident.may_leave_at <= now
-        ]
-        if candidates:
-            min(candidates, key=lambda candidate: candidate[0])[1].evict("oom")
+    def evict_one(self, but: str, needs: Sizes) -> None:
+        """Memory has run out for a model: ask a neighbour to leave, if any may.
+
+        Args:
+            but: the model.
+            needs: what it was expected to take.
+        """
+        neighbours = [resident for resident in self._residents() if resident.model_id != but]
+        victim = neighbour_to_evict(needs, neighbours, time.monotonic())
+        if victim is not None:
+            self._evict((victim.model_id,), "oom")
 
     def _residents(self) -> list[Resident]:
         return [r for tenant in self._tenants() if (r := tenant.resident()) is not None]
 
-    def _budget(self) -> Budget:
-        return Budget(
-            models=self._models, memory_bytes=self.memory_bytes, free_bytes=available_bytes()
-        )
-
     def _refusal(self, wanted: Wanted, wait: Wait) -> SnoozeError:
         now = time.monotonic()
         retry_after_s = None if wait.until is None else max(0.0, wait.until - now)
-        if wait.for_memory:
+        if (where := wait.short_of) is not None:
+            pool = self.pools.pool(where)
+            limit = f"of the {_mib(pool.limit_bytes)} " if pool is not None else ""
             return OutOfMemory(
-                f"out of memory: model {wanted.model_id} needs about "
-                f"{_mib(wanted.expected_bytes)} of the {_mib(self.memory_bytes)} that all models "
-                "together may take (max_memory), and none that is loaded may leave at present",
+                f"out of memory: model {wanted.model_id} needs about {_mib(wanted.needs[where])} "
+                f"{limit}that all models together may take ({limit_name(where)}), and none that is "
+                "loaded may leave at present",
                 retry_after_s=retry_after_s,
             )
         return Overloaded(

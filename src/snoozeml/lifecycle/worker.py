@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -20,6 +20,9 @@ _log = logging.getLogger("snoozeml.worker")
 # may have a batch to finish.
 _EXIT_TIMEOUT_S = 1.0
 _STOP_TIMEOUT_S = 10.0
+
+
+Released = Callable[[int], Awaitable[None]]
 
 
 class DiedLoading(ModelFailed):
@@ -39,16 +42,19 @@ class Worker:
 
     Attributes:
         ready: what the worker said when its model was loaded.
-        exited: resolves to the exit status once the process has been reaped and all that it sent
-            has been read.
+        exited: resolves to the exit status once the process has been reaped, all that it sent has
+            been read, and all that it held is free.
     """
 
     ready: WorkerReady
     exited: "asyncio.Task[int | None]"
 
-    def __init__(self, process: Process, on_frames: Callable[[list[Frame]], None]) -> None:
+    def __init__(
+        self, process: Process, on_frames: Callable[[list[Frame]], None], released: Released
+    ) -> None:
         self._process = process
         self._on_frames = on_frames
+        self._released = released
         self._loaded: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._lost = asyncio.Event()
         self.pid = process.pid
@@ -56,12 +62,17 @@ class Worker:
 
     @classmethod
     async def start(
-        cls, launcher: Launcher, spec: WorkerSpec, on_frames: Callable[[list[Frame]], None]
+        cls,
+        launcher: Launcher,
+        spec: WorkerSpec,
+        on_frames: Callable[[list[Frame]], None],
+        released: Released,
     ) -> "Worker":
         """Start a process, and wait until it has loaded the model.
 
         Args:
             on_frames: gets everything that the worker sends after it is ready.
+            released: returns when the memory of a process that has been reaped is free.
 
         Raises:
             SnoozeError: the worker's own reason why it could not load.
@@ -69,7 +80,7 @@ class Worker:
 
         Whenever this raises, cancellation included, the process has been killed and reaped.
         """
-        worker = cls(await launcher.launch(spec.model_id), on_frames)
+        worker = cls(await launcher.launch(spec.model_id), on_frames, released)
         worker.exited = asyncio.create_task(worker._watch())
         try:
             worker.channel = await Channel.open(
@@ -136,6 +147,7 @@ class Worker:
             kill_group(self.pid)  # whatever it started and left behind
             if lost in late:
                 self._process.sock.close()
+            await self._released(self.pid)
             return status
         finally:
             lost.cancel()

@@ -28,6 +28,7 @@ class ModelView(msgspec.Struct, kw_only=True):
 
     Attributes:
         onnx_path: the model's path, whatever its format; the name is older than the formats.
+        vram_bytes: None where nobody says; 0 where the device has no memory of its own.
         inputs, outputs: None until the model has been prepared once.
     """
 
@@ -42,6 +43,7 @@ class ModelView(msgspec.Struct, kw_only=True):
     max_batch_delay_ms: float
     last_accessed_secs_ago: float | None
     memory_bytes: int
+    vram_bytes: int | None
     replicas: int
     queue_depth: int
     inputs: list[TensorView] | None
@@ -170,6 +172,7 @@ def _view(actor: ModelActor) -> ModelView:
         max_batch_delay_ms=config.max_batch_delay_ms,
         last_accessed_secs_ago=None if accessed is None else time.monotonic() - accessed,
         memory_bytes=actor.crew.memory_bytes(),
+        vram_bytes=actor.crew.vram_bytes(),
         replicas=actor.crew.size,
         queue_depth=actor.dispatch.queue_depth,
         inputs=_tensor_views(signature.inputs) if signature else None,
