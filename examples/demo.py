@@ -1,6 +1,6 @@
 """SnoozeML in half a minute: `make demo`.
 
-Two sleeping models are woken by a request, answer more of them, fall asleep when nobody asks, and
+Three sleeping models are woken by a request, answer more of them, fall asleep when nobody asks, and
 are woken once more.
 """
 
@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -22,6 +23,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from sample_models import prepare
+from tokenizers import Tokenizer
 
 MODELS: Final = Path("demo/models")
 CACHE: Final = Path("demo/cache")
@@ -32,6 +34,12 @@ ASLEEP_WITHIN_S: Final = 20
 
 KINDS: Final = ("setosa", "versicolor", "virginica")
 FLOWERS: Final = [[5.1, 3.5, 1.4, 0.2], [6.1, 2.8, 4.0, 1.3], [6.3, 3.3, 6.0, 2.5]]
+
+SENTENCE: Final = "The cat naps on the warm windowsill."
+OTHERS: Final = (
+    "A kitten is sleeping in the sun by the window.",
+    "Central banks raised interest rates once more.",
+)
 
 RATE_HZ: Final = 16_000
 CHUNK: Final = 512  # samples that the voice detector judges at a time
@@ -44,17 +52,17 @@ console = Console(highlight=False)
 
 def main() -> None:
     console.rule("[bold]SnoozeML[/]: models that sleep until somebody asks")
-    console.print("Preparing two sample models ...")
+    console.print("Preparing three sample models ...")
     shutil.rmtree(CACHE, ignore_errors=True)  # or "the first time ever" would not be
     prepare(MODELS)
     with daemon() as server:
-        show_status(server, "Nobody has asked yet: both models sleep.")
-        first = {"iris": ask_iris(server), "silero-vad": ask_silero(server)}
-        awake = {"iris": warm(one_flower, server), "silero-vad": warm(one_chunk, server)}
-        show_status(server, "Both are awake.")
+        show_status(server, "Nobody has asked yet: all models sleep.")
+        first = {name: ask(server) for name, ask in SHOWS.items()}
+        awake = {name: warm(question, server) for name, question in QUESTIONS.items()}
+        show_status(server, "All are awake.")
         wait_until_asleep(server)
-        show_status(server, "Both sleep again, and have given their memory back.")
-        woken = {"iris": one_flower(server), "silero-vad": one_chunk(server)}
+        show_status(server, "All sleep again, and have given their memory back.")
+        woken = {name: question(server) for name, question in QUESTIONS.items()}
     show_times(first, woken, awake)
     console.print(f"The daemon stopped in order. Its log: {LOG}")
 
@@ -108,6 +116,32 @@ def ask_silero(server: Server) -> float:
     return took_ms
 
 
+def ask_minilm(server: Server) -> float:
+    """Show how alike sentences are; how long the first answer took, in milliseconds."""
+    console.print(f'\n[bold]minilm[/], how close others come to "{SENTENCE}":')
+    meaning, took_ms = embed(server, SENTENCE)
+    alike = [float(meaning @ embed(server, other)[0]) for other in OTHERS]
+    for other, cosine in zip(OTHERS, alike, strict=True):
+        console.print(f"  {cosine:5.2f}  {other}")
+    if alike[0] < 0.5 or alike[1] > 0.2:
+        raise SystemExit("the first of them means nearly the same, and the second does not")
+    return took_ms
+
+
+def embed(server: Server, text: str) -> tuple[np.ndarray, float]:
+    """A text as a vector of length 1, and how long the answer took, in milliseconds."""
+    tokens = np.array([tokenizer().encode(text).ids])
+    outputs, took_ms = infer(server, "minilm", tensor("input_ids", tokens))
+    return outputs["sentence_embedding"][0], took_ms
+
+
+@cache
+def tokenizer() -> Tokenizer:
+    found = Tokenizer.from_file(str(MODELS / "minilm" / "tokenizer.json"))
+    found.no_padding()  # it is stored with a padding to 128 tokens
+    return found
+
+
 def listen(server: Server, sound: np.ndarray) -> tuple[list[float], float]:
     """Feed a sound chunk by chunk, handing the model's state back to it each time."""
     state = np.zeros((2, 1, 128))
@@ -151,6 +185,10 @@ def one_flower(server: Server) -> float:
 def one_chunk(server: Server) -> float:
     silence, state = np.zeros(CONTEXT + CHUNK), np.zeros((2, 1, 128))
     return infer(server, "silero-vad", *silero_inputs(silence, state))[1]
+
+
+def one_sentence(server: Server) -> float:
+    return embed(server, SENTENCE)[1]
 
 
 def silero_inputs(chunk: np.ndarray, state: np.ndarray) -> list[dict[str, Any]]:
@@ -214,6 +252,21 @@ def show_times(first: dict[str, float], woken: dict[str, float], awake: dict[str
         times_ms = (first[model], woken[model], awake[model])
         table.add_row(model, *(f"{took_ms:.1f} ms" for took_ms in times_ms))
     console.print(table)
+
+
+Question: TypeAlias = Callable[[Server], float]
+"""Asks a model; how long the answer took, in milliseconds."""
+
+SHOWS: Final[dict[str, Question]] = {
+    "iris": ask_iris,
+    "silero-vad": ask_silero,
+    "minilm": ask_minilm,
+}
+QUESTIONS: Final[dict[str, Question]] = {
+    "iris": one_flower,
+    "silero-vad": one_chunk,
+    "minilm": one_sentence,
+}
 
 
 if __name__ == "__main__":

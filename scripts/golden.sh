@@ -10,3 +10,4 @@ golden=$(dirname "$0")/../tests/golden
 [ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
 "$folder/bin/python" -m pip install --quiet --requirement "$golden/requirements.txt"
 "$folder/bin/python" "$golden/safetensors/make.py"
+"$folder/bin/python" "$golden/minilm.py"

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from snoozeml.config.discovery import SUFFIXES, Found, format_of
+from snoozeml.config.discovery import SERVED, Found, model_at
 from snoozeml.config.document import Entry
 from snoozeml.config.keys import ConfigError, did_you_mean, nearest
 from snoozeml.core.names import why_bad_model_id
@@ -18,7 +18,7 @@ _LISTED: Final = 5  # names that it lists where none is near
 
 
 class Match(Struct, frozen=True):
-    """A model that will be served: its id, its file, and its entry if somebody wrote one."""
+    """A model that will be served: its id, where it is, and its entry if somebody wrote one."""
 
     id: str
     path: Path
@@ -39,6 +39,7 @@ def match(found: Sequence[Found], entries: Sequence[Entry]) -> list[Match]:
     paths = {model.path for model in found}
     matches = [_by_path(entry, paths) for entry in entries if "path" in entry.settings]
     taken = {model.path for model in matches}
+    taken |= {m.path.parent for m in matches if m.format == "safetensors"}  # one checkpoint of many
     rest = [model for model in found if model.path not in taken]
     others = [entry for entry in entries if "path" not in entry.settings]
     _check_not_taken(others, found, matches)
@@ -48,24 +49,24 @@ def match(found: Sequence[Found], entries: Sequence[Entry]) -> list[Match]:
 
 
 def _by_path(entry: Entry, found: Set[Path]) -> Match:
-    """The file need not be one that was found: a path may lead anywhere."""
+    """The model need not be one that was found: a path may lead anywhere."""
     path: Path = entry.settings["path"]
     name = f"{entry.name}.path: {path}"
     if path not in found:
-        _check_file(path, name, found)
-    format_ = format_of(path)
-    if format_ is None:
-        raise ConfigError(f"{name} is no model format we serve; supported: {', '.join(SUFFIXES)}")
-    return Match(entry.id, path, format_, entry)
+        _check_there(path, name, found)
+    model = model_at(path)
+    if model is None:
+        raise ConfigError(f"{name} is no model that we serve; supported: {SERVED}")
+    return Match(entry.id, *model, entry)
 
 
-def _check_file(path: Path, name: str, found: Set[Path]) -> None:
+def _check_there(path: Path, name: str, found: Set[Path]) -> None:
     try:
         mode = path.stat().st_mode
     except OSError as error:
         raise ConfigError(f"{name}: {error.strerror}; {_instead_of(path, found)}") from error
-    if not stat.S_ISREG(mode):
-        raise ConfigError(f"{name} is not a file; name the model's file itself")
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise ConfigError(f"{name} is neither a file nor a folder; name the model itself")
 
 
 def _instead_of(path: Path, found: Set[Path]) -> str:

@@ -43,8 +43,8 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     path: Annotated[
         Path,
         Meta(
-            description="The model's file, relative to the folder of the configuration file. "
-            "Without it, the model found under this id in the models folder is meant.",
+            description="The model's file or folder, relative to the folder of the configuration "
+            "file. Without it, the model found under this id in the models folder is meant.",
             extra={"default": "the model found"},
         ),
     ]

@@ -5,6 +5,7 @@ from typing import Final, Literal, Self
 
 import msgspec
 
+from snoozeml.core.manifest import Manifest
 from snoozeml.core.tensors import Batching, Signature
 
 Format = Literal["onnx", "safetensors", "xgboost", "lightgbm", "python"]
@@ -29,14 +30,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             to; None: the graph's own.
         source: absolute path of the graph for every other device than the CPU, which `graph` was
             optimised for; None: `graph` suits them all.
-        prepared: the graph is optimised already and its weights lie beside it, ready to be mapped.
-            False: preparing failed for the reason in `unprepared_because`, and the engine loads the
-            original file plainly.
+        prepared: the graph is optimised already and its weights lie beside it, ready to be mapped;
+            true of Python code, which is run as it is. False: preparing failed for the reason in
+            `unprepared_because`, and the engine loads the original file plainly.
         row_s: what one row of made-up data took on one thread when the plan was made, in seconds;
             None when the model refused such data.
         one_thread: answers depend on the number of threads that the engine uses, and are right
             with one.
         weights_bytes: size of what loading will map or read, a first guess at the model's memory.
+        manifest: of Python code only.
     """
 
     format: Format
@@ -50,10 +52,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     row_s: float | None = None
     weights_bytes: int
     one_thread: bool = False
+    manifest: Manifest | None = None
 
 
 class FileStamp(msgspec.Struct, frozen=True):
-    """What a file looked like from outside: equal stamps mean equal content, without reading it."""
+    """What a file looked like from outside: equal stamps mean equal content, without reading it.
+
+    Attributes:
+        size_bytes: -1 when there was no such file.
+    """
 
     path: str
     size_bytes: int
@@ -67,10 +74,17 @@ class FileStamp(msgspec.Struct, frozen=True):
         stat = path.stat()
         return cls(str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
 
+    @classmethod
+    def of_nothing(cls, path: Path) -> Self:
+        """The stamp of a file that is not there, and may come."""
+        return cls(str(path), -1, 0, 0, 0)
+
     def holds(self) -> bool:
-        """Whether the file is still the one that was stamped."""
+        """Whether the file is still the one that was stamped, or still not there."""
         try:
             return FileStamp.of(Path(self.path)) == self
+        except FileNotFoundError:
+            return self.size_bytes == -1
         except OSError:
             return False
 

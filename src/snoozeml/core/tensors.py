@@ -60,10 +60,22 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """Everything needed to check, merge and split requests without asking the engine."""
+    """Everything needed to check, merge and split requests without asking the engine.
+
+    Attributes:
+        open_inputs: the model does not say what it takes; each request names its inputs, and
+            `inputs` is empty. So with `open_outputs` and what each run gives. If batches may be
+            merged, then along axis 0 of whatever comes.
+    """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    open_inputs: bool = False
+    open_outputs: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        return self.open_inputs or self.open_outputs
 
 
 Batching = Literal["merge", "row_by_row", "alone"]

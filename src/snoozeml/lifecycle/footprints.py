@@ -120,9 +120,17 @@ class Footprints:
         if plan is not None:
             return plan.weights_bytes
         try:
-            return config.path.stat().st_size
+            return sum(file.stat().st_size for file in _weights_of(config.path))
         except OSError:
             return 0  # loading it will say what is wrong
+
+
+def _weights_of(model_path: Path) -> list[Path]:
+    """The files that a model's size is guessed from before it has been prepared."""
+    if not model_path.is_dir():
+        return [model_path]
+    files = [file for file in model_path.iterdir() if file.is_file()]
+    return [file for file in files if file.suffix == ".safetensors"] or files
 
 
 def _is_news(before: Learned, after: Learned, device: str) -> bool:

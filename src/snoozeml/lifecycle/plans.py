@@ -104,7 +104,7 @@ class PlanStore:
             Internal: preparing has a bug, or its libraries are not installed.
         """
         plan = self.known(model_path, model_format) or await self._prepare(model_path, model_format)
-        if plan.prepared:
+        if plan.prepared and plan.format != "python":
             with suppress(OSError):  # its time of use only guides what is removed first
                 os.utime(Path(plan.graph).with_name(PLAN_FILE))
         return plan

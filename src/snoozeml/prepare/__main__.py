@@ -19,6 +19,7 @@ _NICENESS: Final = 5  # models that are being served go first
 
 _MODULES: Final[dict[Format, str]] = {
     "onnx": "snoozeml.prepare.onnx_model",
+    "python": "snoozeml.prepare.python_model",
     "safetensors": "snoozeml.prepare.safetensors.model",
     "xgboost": "snoozeml.prepare.trees.tree_model",
     "lightgbm": "snoozeml.prepare.trees.tree_model",

@@ -175,8 +175,8 @@ def _view(actor: ModelActor) -> ModelView:
         vram_bytes=actor.crew.vram_bytes(),
         replicas=actor.crew.size,
         queue_depth=actor.dispatch.queue_depth,
-        inputs=_tensor_views(signature.inputs) if signature else None,
-        outputs=_tensor_views(signature.outputs) if signature else None,
+        inputs=_tensor_views(signature.inputs, signature.open_inputs) if signature else None,
+        outputs=_tensor_views(signature.outputs, signature.open_outputs) if signature else None,
         device=actor.crew.device or config.device,
         last_error=actor.last_error.message if actor.last_error else None,
         loads=actor.crew.loads,
@@ -184,5 +184,7 @@ def _view(actor: ModelActor) -> ModelView:
     )
 
 
-def _tensor_views(specs: tuple[TensorSpec, ...]) -> list[TensorView]:
+def _tensor_views(specs: tuple[TensorSpec, ...], is_open: bool) -> list[TensorView] | None:
+    if is_open:
+        return None
     return [TensorView(spec.name, spec.datatype, spec.public_shape) for spec in specs]

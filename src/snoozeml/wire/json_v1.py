@@ -7,13 +7,14 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 import msgspec
 import orjson
 
-from snoozeml.core.tensors import Signature
+from snoozeml.core.tensors import Datatype, Signature
 from snoozeml.errors import InvalidInput
 from snoozeml.wire.json_data import DataReader
 from snoozeml.wire.json_values import parse_exactly
 from snoozeml.wire.names import NameRules
+from snoozeml.wire.open import open_spec, read_open
 from snoozeml.wire.shapes import ShapeRules
-from snoozeml.wire.tensors import Array, Inference
+from snoozeml.wire.tensors import DATATYPES, Array, Inference, Tensors
 
 _Data = TypeVar("_Data")
 _Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -44,10 +45,13 @@ class JsonV1:
 
     def __init__(self, model_id: str, signature: Signature) -> None:
         self._model_id: Final = model_id
+        self._is_open: Final = signature.open_inputs
         self._names: Final = NameRules(signature)
         self._shapes: Final = ShapeRules(signature.inputs)
         self._readers: Final = {spec.name: DataReader(spec) for spec in signature.inputs}
-        self._datatypes: Final = {spec.name: spec.datatype for spec in signature.outputs}
+        self._datatypes: Final[dict[str, Datatype]] = {
+            spec.name: spec.datatype for spec in signature.outputs
+        }
 
     def decode(self, body: bytes) -> Inference:
         """Read a request; every input of the answer fits the signature, defaults included.
@@ -62,11 +66,14 @@ class JsonV1:
                 tensor.name = self._names.only_input
         shapes = {tensor.name: tensor.shape for tensor in request.inputs}
         left_out = self._names.check_inputs([tensor.name for tensor in request.inputs])
+        outputs = self._names.outputs(request.outputs, shapes)
+        if self._is_open:
+            return Inference(_read_open(request.inputs), outputs)
         defaults = self._shapes.check(shapes, left_out)
         inputs = {tensor.name: self._array(tensor) for tensor in request.inputs}
         for name, shape in defaults.items():
             inputs[name] = self._readers[name].default(shape)
-        return Inference(inputs, self._names.outputs(request.outputs, shapes))
+        return Inference(inputs, outputs)
 
     def encode(self, names: Sequence[str], outputs: Sequence[Array], duration_s: float) -> bytes:
         """Write an answer; floats that are not finite become null."""
@@ -75,7 +82,7 @@ class JsonV1:
             tensor: dict[str, Any] = {
                 "name": name,
                 "shape": array.shape,
-                "datatype": self._datatypes[name],
+                "datatype": self._datatypes.get(name) or DATATYPES[array.dtype],
                 "data": array.ravel(),  # contiguous, as orjson needs it
             }
             if array.dtype.hasobject:
@@ -97,6 +104,15 @@ class JsonV1:
         if isinstance(data, msgspec.Raw):
             return reader.from_text(bytes(data), tensor.shape)
         return reader.from_values(data, tensor.shape)
+
+
+def _read_open(tensors: Sequence[_Tensor[Any]]) -> Tensors:
+    specs = [open_spec(t.name, t.datatype, t.shape, t.data) for t in tensors]
+    ShapeRules(specs).check({tensor.name: tensor.shape for tensor in tensors})
+    return {
+        spec.name: read_open(spec, tensor.data, tensor.shape, tensor.datatype)
+        for spec, tensor in zip(specs, tensors, strict=True)
+    }
 
 
 def _parse(body: bytes) -> _Body[Any]:

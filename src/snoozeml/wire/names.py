@@ -12,12 +12,14 @@ class NameRules:
     """Checks the names in a request against the signature, whatever its dialect.
 
     An input with a default may be left out; so may all inputs of a group, as long as one group is
-    there. See `TensorSpec`.
+    there. See `TensorSpec`. Where the signature is open, any name is fine once.
     """
 
     def __init__(self, signature: Signature) -> None:
         self._inputs: Final = {spec.name: spec for spec in signature.inputs}
         self._outputs: Final = {spec.name: spec for spec in signature.outputs}
+        self._open_inputs: Final = signature.open_inputs
+        self._open_outputs: Final = signature.open_outputs
         self._all_outputs: Final = tuple(self._outputs)
         self.only_input: Final = next((s.name for s in signature.inputs if s.any_name), None)
         """What an input is called that requests may call what they like."""
@@ -35,7 +37,8 @@ class NameRules:
         given = set(names)
         if given == self._inputs.keys() and len(given) == len(names):
             return []
-        if unknown := given - self._inputs.keys():
+        unknown = given - self._inputs.keys()
+        if unknown and not self._open_inputs:
             first = next(name for name in names if name in unknown)
             raise InvalidInput(
                 f"unknown input {quoted(first)}; the model takes {quoted(*self._inputs)}"
@@ -43,6 +46,8 @@ class NameRules:
         if len(given) < len(names):
             double = next(name for name in names if names.count(name) > 1)
             raise InvalidInput(f"input {double!r} is there more than once")
+        if self._open_inputs:
+            return []
         absent = self._absent_groups(given)
         wanted = [
             spec
@@ -60,7 +65,8 @@ class NameRules:
         """The outputs to answer a request with.
 
         Args:
-            names: those asked for; None: all that its inputs allow.
+            names: those asked for; None: all that its inputs allow, and of an open model whatever
+                it gives, which is written as none at all.
             inputs: names of those given.
 
         Raises:
@@ -72,7 +78,7 @@ class NameRules:
             if not absent:
                 return self._all_outputs
             return tuple(n for n, spec in self._outputs.items() if not _needs(spec, absent))
-        for name in names:
+        for name in () if self._open_outputs else names:
             if name not in self._outputs:
                 raise InvalidInput(
                     f"unknown output {quoted(name)}; the model gives {quoted(*self._outputs)}"
@@ -82,9 +88,8 @@ class NameRules:
                     f"output {name!r} needs {self._needed_by(lacking, ' and ')} in inputs"
                 )
         if not names or len(set(names)) < len(names):
-            raise InvalidInput(
-                f"outputs must name some of {quoted(*self._outputs)}, each once, or be left out"
-            )
+            which = "what the model gives" if self._open_outputs else quoted(*self._outputs)
+            raise InvalidInput(f"outputs must name some of {which}, each once, or be left out")
         return tuple(names)
 
     def _absent_groups(self, given: Collection[str]) -> set[str]:

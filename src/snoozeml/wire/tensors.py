@@ -3,6 +3,7 @@
 Workers and prepare import this; the daemon's side of the wire stays free of numpy.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +33,25 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
 BF16 is missing because numpy has no such type; an engine refuses a model that needs it.
 """
 
+DATATYPES: Final = {dtype: datatype for datatype, dtype in DTYPES.items()}
+
+
+class NamedArrays(list[Array]):
+    """Outputs of a run of a model whose signature does not name them.
+
+    Attributes:
+        names: of the arrays, in their order.
+    """
+
+    def __init__(self, names: Sequence[str], arrays: Iterable[Array]) -> None:
+        super().__init__(arrays)
+        self.names: Final = tuple(names)
+
+
+def names_of(outputs: Sequence[Array], asked: Sequence[str]) -> Sequence[str]:
+    """The names of outputs: their own, or those that were asked for."""
+    return outputs.names if isinstance(outputs, NamedArrays) else asked
+
 
 class Inference(msgspec.Struct, gc=False):
     """A decoded request.
@@ -39,7 +59,8 @@ class Inference(msgspec.Struct, gc=False):
     Attributes:
         inputs: one array per input of the model, in the model's own datatype; inputs of a group
             that the request has left out are missing.
-        outputs: names of the outputs to answer with, in that order.
+        outputs: names of the outputs to answer with, in that order; empty: all that an open model
+            gives.
     """
 
     inputs: Tensors

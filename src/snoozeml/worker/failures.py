@@ -6,8 +6,18 @@ from snoozeml.core.plan import WorkerFailure
 from snoozeml.errors import Internal, InvalidInput, OutOfMemory, SnoozeError
 
 
+class ModelTraceback(Exception):
+    """The cause of an error that a model's own code has raised: where, as text for the log."""
+
+
 def failure_of(error: Exception) -> WorkerFailure:
-    """Code and safe message of an exception, and its traceback unless the client was at fault."""
+    """Code and safe message of an exception, and its traceback unless the client was at fault.
+
+    What a model's code has raised comes with the traceback in that code, whoever was at fault.
+    """
+    if isinstance(error, SnoozeError) and isinstance(error.__cause__, ModelTraceback):
+        trace = str(error.__cause__)
+        return WorkerFailure(code=error.code, message=error.message, traceback=trace or None)
     if isinstance(error, InvalidInput):
         return WorkerFailure(code=error.code, message=error.message)
     named = _named(error)

@@ -17,14 +17,15 @@ from snoozeml.core.request import Codec
 from snoozeml.errors import Cancelled, DeadlineExceeded
 from snoozeml.wire.frames import Frame, Kind, header
 from snoozeml.wire.json_v1 import JsonV1
+from snoozeml.wire.tensors import names_of
 from snoozeml.worker.batcher import Batcher, Pending, Run
 from snoozeml.worker.engines import Engine, LoadEngine, load_engine
 from snoozeml.worker.failures import failure_of
 from snoozeml.worker.limits import Limits
+from snoozeml.worker.open_rows import layout_of
 from snoozeml.worker.pacing import AdaptivePace, FixedPace, Pace
 from snoozeml.worker.packing import Packing
 from snoozeml.worker.reader import FrameReader
-from snoozeml.worker.rows import RowLayout
 from snoozeml.worker.runner import Answer, Runner
 
 _LATE: Final = WorkerFailure(
@@ -112,7 +113,7 @@ class _Worker:
         self._codecs: Final[dict[int, JsonV1]] = {
             Codec.JSON_V1: JsonV1(spec.model_id, spec.plan.signature)
         }
-        self._layout: Final = RowLayout(spec.plan.signature)
+        self._layout: Final = layout_of(spec.plan.signature)
         self._notices: Final[list[WorkerFailure]] = []
         self._runner: Final = Runner(spec, engine, self._layout, self._notices)
         self._packing: Final = Packing(spec, engine, self._notices)
@@ -208,7 +209,8 @@ class _Worker:
         try:
             duration_s = _clock() - request.arrived_at
             codec = self._codecs[request.codec]
-            body = codec.encode(request.outputs, answer.result, duration_s)
+            names = names_of(answer.result, request.outputs)
+            body = codec.encode(names, answer.result, duration_s)
         except Exception as error:  # an answer that cannot be written must not take others along
             self._fail(request.id, failure_of(error))
             return

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from snoozeml.core.plan import WorkerFailure, WorkerSpec
 from snoozeml.errors import InferenceFailed, OutOfMemory
-from snoozeml.wire.tensors import DTYPES, Array, Tensors
+from snoozeml.wire.tensors import DTYPES, Array, NamedArrays, Tensors, names_of
 from snoozeml.worker.agreement import agree
 from snoozeml.worker.batcher import Pending
 from snoozeml.worker.engines import Engine
@@ -134,7 +134,10 @@ class Runner:
         rows do to each other, has reached it.
         """
         alone = self._infer(request.inputs, request.outputs)
-        for name, batched, single in zip(request.outputs, result, alone, strict=True):
+        names = names_of(result, request.outputs)
+        if names_of(alone, names) != names:
+            raise OutputWithoutRows("outputs differ from run to run")
+        for name, batched, single in zip(names, result, alone, strict=True):
             if not agree(batched, single):
                 raise OutputWithoutRows(f"output {name!r} of a row depends on the rows beside it")
 
@@ -180,6 +183,8 @@ class Runner:
 
     def _infer(self, inputs: Tensors, names: Sequence[str]) -> Sequence[Array]:
         outputs = self._engine.infer(self._layout.complete(inputs), names)
+        if isinstance(outputs, NamedArrays):  # the signature says nothing about them
+            return outputs
         dtypes, wanted = [output.dtype for output in outputs], [self._dtypes[n] for n in names]
         if dtypes != wanted:
             raise InferenceFailed(

@@ -143,10 +143,14 @@ BAD_TOML: dict[str, tuple[str, list[str]]] = {
         ["iris.onnx is served as b and a already"],
     ),
     "name too long": (f'[models.x]\npath = "{"x" * 300}.onnx"', ["File name too long"]),
-    "folder for a file": ('[models.x]\npath = "folder"', ["folder is not a file; name the"]),
+    "folder that is no model": (
+        '[models.x]\npath = "folder"',
+        ["folder is no model that we serve", "a folder with config.json and *.safetensors"],
+    ),
+    "device for a file": ('[models.x]\npath = "/dev/null"', ["is neither a file nor a folder"]),
     "unsupported format": (
         '[models.x]\npath = "model.pt"',
-        ['models."x".path: ', "model.pt is no model format we serve; supported: .onnx"],
+        ['models."x".path: ', "model.pt is no model that we serve; supported: .onnx, "],
     ),
     # syntax
     "broken syntax": ("[server]\nport 8080", ["is not valid TOML:", "line 2"]),

@@ -38,6 +38,64 @@ def test_ids_come_from_names(house: House, files: list[str], ids: dict[str, str]
     assert house.files() == ids
 
 
+@pytest.mark.parametrize(
+    ("file", "format_"),
+    [
+        ("wine.onnx", "onnx"),
+        ("wine.xgb.json", "xgboost"),
+        ("wine.tree.json", "xgboost"),
+        ("wine.xgb", "xgboost"),
+        ("wine.ubj", "xgboost"),
+        ("wine.UBJ", "xgboost"),
+        ("wine.xgb.ubj", "xgboost"),
+        ("wine.lgb.txt", "lightgbm"),
+        ("wine/model.xgb.json", "xgboost"),
+        ("wine/snooze_model.py", "python"),
+        ("wine/snooze_model.json", "python"),
+    ],
+)
+def test_names_tell_the_format_and_no_suffix_is_part_of_an_id(
+    house: House, file: str, format_: str
+) -> None:
+    house.add(file)
+    (model,) = house.load().models
+    assert (model.id, model.format) == ("wine", format_)
+
+
+HUGGING_FACE = ["bge/config.json", "bge/model.safetensors", "bge/tokenizer.json"]
+
+
+@pytest.mark.parametrize(
+    ("files", "models"),
+    [
+        (HUGGING_FACE, {"bge": ("bge", "safetensors")}),
+        (["bge/config.json", "bge/model-00001-of-00002.safetensors"],
+         {"bge": ("bge", "safetensors")}),
+        (["bge/model.safetensors"], {}),
+        (["bge/config.json", "bge/tokenizer.json", "other.json", "notes.txt"], {}),
+        ([*HUGGING_FACE, "bge/model.onnx"],
+         {"bge": ("bge", "safetensors"), "model": ("bge/model.onnx", "onnx")}),
+        ([*HUGGING_FACE, "bge/onnx/model.onnx"], {"bge": ("bge", "safetensors")}),
+        ([*HUGGING_FACE, "bge/snooze_model.py"], {"bge": ("bge", "python")}),
+        (["own/snooze_model.py", "own/model.onnx", "own/trees.ubj"], {"own": ("own", "python")}),
+    ],
+)  # fmt: skip
+def test_a_folder_may_be_a_model(
+    house: House, files: list[str], models: dict[str, tuple[str, str]]
+) -> None:
+    house.add(*files)
+    root = house.folder.resolve()
+    assert {
+        id: (str(model.path.relative_to(root)), model.format)
+        for id, model in house.models().items()
+    } == models
+
+
+def test_the_models_folder_may_be_a_model_itself(house: House) -> None:
+    house.add("config.json", "model.safetensors", "model.onnx", "onnx/model.onnx", "a/b.onnx")
+    assert house.files() == {"models": ".", "model": "model.onnx"}
+
+
 def test_a_folder_that_is_called_like_a_file_is_a_folder(house: House) -> None:
     house.add("odd.onnx/model.onnx")
     assert house.files() == {"odd.onnx": "odd.onnx/model.onnx"}
@@ -129,6 +187,9 @@ def test_a_folder_that_cannot_be_read_is_not_passed_over(house: House) -> None:
     [
         (["bge.onnx", "bge/model.onnx"], ["/bge.onnx", "bge/model.onnx"]),
         (["a/x.onnx", "a/m.onnx", "b/x.onnx", "b/n.onnx"], ["a/x.onnx", "b/x.onnx"]),
+        (["wine.onnx", "wine.xgb.json"], ["/wine.onnx", "/wine.xgb.json"]),
+        (["wine.ubj", "wine/snooze_model.py"], ["/wine.ubj", "models/wine"]),
+        ([*HUGGING_FACE, "bge/bge.onnx"], ["models/bge ", "bge/bge.onnx"]),
         ([unicodedata.normalize(form, "é.onnx") for form in ("NFC", "NFD")], ["'é'"]),
     ],
 )

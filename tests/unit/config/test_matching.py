@@ -29,6 +29,56 @@ def test_a_path_through_a_link_is_the_found_file(house: House) -> None:
     assert house.files() == {"bge": "bge/model.onnx"}
 
 
+@pytest.mark.parametrize(
+    ("path", "format_"),
+    [
+        ("bge", "safetensors"),
+        ("bge/", "safetensors"),
+        ("bge/model-00002-of-00002.safetensors", "safetensors"),
+        ("bge/model.safetensors.index.json", "safetensors"),
+        ("alias", "safetensors"),
+        ("alias/model-00002-of-00002.safetensors", "safetensors"),
+        ("own", "python"),
+        ("own/snooze_model.py", "python"),
+        ("own/snooze_model.json", "python"),
+    ],
+)
+def test_a_folder_that_is_a_model_may_be_named_by_what_makes_it_one(
+    house: House, path: str, format_: str
+) -> None:
+    house.add("bge/config.json", "bge/model.safetensors.index.json")
+    house.add("bge/model-00001-of-00002.safetensors", "bge/model-00002-of-00002.safetensors")
+    house.add("own/snooze_model.py", "own/snooze_model.json")
+    (house.folder / "alias").symlink_to("bge")
+    house.write(f'[models.mine]\npath = "{path}"')
+    mine = house.models()["mine"]
+    folder = "own" if format_ == "python" else "bge"
+    assert (mine.path, mine.format) == (house.folder.resolve() / folder, format_)
+    assert len(house.models()) == 2  # it is not served under its folder's name as well
+
+
+def test_of_several_checkpoints_the_one_that_an_entry_names_is_served(house: House) -> None:
+    house.add("bge/config.json", "bge/float.safetensors", "bge/half.safetensors")
+    house.write(
+        '[models.one]\npath = "bge/float.safetensors"\n'
+        '[models.other]\npath = "bge/half.safetensors"'
+    )
+    assert house.files() == {"one": "bge/float.safetensors", "other": "bge/half.safetensors"}
+
+
+def test_any_json_file_that_is_said_to_be_a_model_is_xgboost(house: House) -> None:
+    house.add("booster.json")
+    assert house.models() == {}
+    house.write('[models.mine]\npath = "booster.json"')
+    assert house.models()["mine"].format == "xgboost"
+
+
+def test_a_file_inside_a_python_model_is_served_only_when_an_entry_names_it(house: House) -> None:
+    house.add("own/snooze_model.py", "own/part.onnx")
+    house.write('[models.part]\npath = "own/part.onnx"')
+    assert house.files() == {"own": "own", "part": "own/part.onnx"}
+
+
 def test_an_entry_may_give_a_file_another_id(house: House) -> None:
     house.add("bge/model.onnx")
     house.write('[models."text.embedder"]\npath = "bge/model.onnx"')

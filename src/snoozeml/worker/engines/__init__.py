@@ -49,6 +49,11 @@ def load_engine(spec: WorkerSpec) -> Engine:
         ModelFailed: the model cannot be loaded, or not on this device.
         OutOfMemory: there is not enough memory for it.
     """
-    from snoozeml.worker.engines.onnx import OnnxEngine  # a worker imports no other engine
+    # A worker imports no other engine than its own.
+    if spec.plan.format == "python":
+        from snoozeml.worker.engines.python.engine import PythonEngine
+
+        return PythonEngine(spec)
+    from snoozeml.worker.engines.onnx import OnnxEngine
 
     return OnnxEngine(spec)

@@ -1,0 +1,82 @@
+"""Inputs of a model that does not say what it takes: each request says it for itself."""
+
+import re
+from functools import lru_cache
+from typing import Final, cast
+
+import msgspec
+
+from snoozeml.core.tensors import Datatype, TensorSpec
+from snoozeml.errors import InvalidInput
+from snoozeml.wire.json_data import DataReader
+from snoozeml.wire.json_values import quoted
+from snoozeml.wire.shapes import Shape
+from snoozeml.wire.tensors import DTYPES, Array
+
+_FIRST_VALUE: Final = re.compile(rb"[\[\s]*(.)", re.DOTALL)
+_READERS: Final = 64  # that are kept; names come from clients
+
+
+def open_spec(name: str, datatype: str | None, shape: Shape, data: object) -> TensorSpec:
+    """What a request's tensor says about itself; without a datatype, its values tell.
+
+    Numbers are FP32 then, whole ones too, because clients that name no datatype think in floats.
+
+    Args:
+        data: JSON text, or what `parse_exactly` made of it.
+
+    Raises:
+        InvalidInput: the datatype is none.
+    """
+    datatype = _implied(data) if datatype is None else datatype
+    if datatype not in DTYPES:
+        known = ", ".join(DTYPES)
+        raise InvalidInput(
+            f"input {name!r}: unknown datatype {quoted(datatype)}; known are {known}"
+        )
+    return TensorSpec(name, cast("Datatype", datatype), (None,) * len(shape))
+
+
+def read_open(spec: TensorSpec, data: object, shape: Shape, named: str | None) -> Array:
+    """Read the data of a JSON request.
+
+    Args:
+        named: the datatype that it names, if it does.
+
+    Raises:
+        InvalidInput, ShapeMismatch: as `DataReader` does.
+    """
+    reader = _reader(spec)
+    try:
+        if isinstance(data, msgspec.Raw):
+            return reader.from_text(bytes(data), shape)
+        return reader.from_values(data, shape)
+    except InvalidInput as error:
+        if named is not None or error.code != InvalidInput.code:
+            raise
+        raise InvalidInput(
+            f"{error.message}; without a datatype it is read as {spec.datatype}, so name another"
+        ) from None
+
+
+@lru_cache(_READERS)
+def _reader(spec: TensorSpec) -> DataReader:
+    return DataReader(spec)
+
+
+def _implied(data: object) -> Datatype:
+    first = _first_character(bytes(data)) if isinstance(data, msgspec.Raw) else _first_value(data)
+    if isinstance(first, str):
+        return "BYTES"
+    return "BOOL" if isinstance(first, bool) else "FP32"
+
+
+def _first_character(text: bytes) -> object:
+    match = _FIRST_VALUE.match(text)
+    return {b'"': "", b"t": True, b"f": False}.get(match[1] if match else b"")
+
+
+def _first_value(data: object) -> object:
+    while isinstance(data, list) and data:
+        data = data[0]
+    return data
