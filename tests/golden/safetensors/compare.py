@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from snoozeml.core.plan import PrepareJob
-from snoozeml.core.tensors import TensorSpec
+from snoozeml.core.tensors import Signature, TensorSpec
 from snoozeml.prepare.safetensors.model import prepare
-from snoozeml.prepare.session import open_plan
+from snoozeml.prepare.session import Session, open_plan
 from snoozeml.wire.tensors import DTYPES, Array, Tensors
 
 HERE = Path(__file__).parent
@@ -19,6 +19,20 @@ def largest_difference(folder: Path, cache_dir: Path) -> float:
 
     What is answered at masked positions has no meaning and is not compared.
     """
+    signature, session = opened(folder, cache_dir)
+    specs = {spec.name: spec for spec in signature.outputs}
+    largest = 0.0
+    for inputs, wanted in requests(folder):
+        answers = session.run(list(specs), _complete(signature.inputs, inputs))
+        for name, answer in zip(specs, answers, strict=True):
+            _check_shape(specs[name], answer)
+            difference = _difference(answer, wanted[name], _mask(inputs, specs[name]))
+            largest = max(largest, difference)
+    return largest
+
+
+def opened(folder: Path, cache_dir: Path) -> tuple[Signature, Session]:
+    """The plan of a checkpoint, ready to run."""
     job = PrepareJob(
         model_path=str(folder),
         format="safetensors",
@@ -29,16 +43,7 @@ def largest_difference(folder: Path, cache_dir: Path) -> float:
     plan = prepare(job).plan
     assert plan is not None
     weights_folder = None if plan.weights_folder is None else Path(plan.weights_folder)
-    session = open_plan(Path(plan.graph).parent, weights_folder)
-    specs = {spec.name: spec for spec in plan.signature.outputs}
-    largest = 0.0
-    for inputs, wanted in _requests(folder):
-        answers = session.run(list(specs), _complete(plan.signature.inputs, inputs))
-        for name, answer in zip(specs, answers, strict=True):
-            _check_shape(specs[name], answer)
-            difference = _difference(answer, wanted[name], _mask(inputs, specs[name]))
-            largest = max(largest, difference)
-    return largest
+    return plan.signature, open_plan(Path(plan.graph).parent, weights_folder)
 
 
 def _check_shape(spec: TensorSpec, answer: Array) -> None:
@@ -46,13 +51,14 @@ def _check_shape(spec: TensorSpec, answer: Array) -> None:
     assert all(dim == size for dim, size in declared if isinstance(dim, int)), spec
 
 
-def _requests(folder: Path) -> list[tuple[Tensors, Tensors]]:
+def requests(folder: Path) -> list[tuple[Tensors, Tensors]]:
+    """Inputs, and what the reference answered."""
     with np.load(folder / "golden.npz") as golden:
-        requests: dict[str, dict[str, Tensors]] = {}
+        found: dict[str, dict[str, Tensors]] = {}
         for key in golden.files:
             number, way, name = key.split("/")
-            requests.setdefault(number, {"in": {}, "out": {}})[way][name] = golden[key]
-    return [(request["in"], request["out"]) for request in requests.values()]
+            found.setdefault(number, {"in": {}, "out": {}})[way][name] = golden[key]
+    return [(request["in"], request["out"]) for request in found.values()]
 
 
 def _complete(specs: tuple[TensorSpec, ...], inputs: Tensors) -> Tensors:

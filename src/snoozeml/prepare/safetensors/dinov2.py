@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from snoozeml.errors import ModelFailed
-from snoozeml.prepare.safetensors.blocks import activation, linear, mlp, norm
+from snoozeml.prepare.safetensors.blocks import activation, linear, linears, mlp, norm
 from snoozeml.prepare.safetensors.configuration import Config
 from snoozeml.prepare.safetensors.family import Family
 from snoozeml.prepare.safetensors.graph import Graph, Value, Weights
@@ -92,9 +92,7 @@ def _stretch(g: Graph, side: int, grid: Value, axis: int, antialias: bool) -> Va
 def _layer(g: Graph, config: Config, w: Weights, tokens: Sequences, x: Value) -> Value:
     eps = config.number("layer_norm_eps", _EPS)
     seen = norm(g, w.at("norm1"), x, eps)
-    q, k, v = (
-        linear(g, w.at(f"attention.attention.{part}"), seen) for part in ("query", "key", "value")
-    )
+    q, k, v = linears(g, w.at("attention.attention"), ("query", "key", "value"), seen, 3)
     attended = tokens.attend(q, k, v, heads=config.size("num_attention_heads", 12))
     x = _add(g, w.at("layer_scale1"), x, linear(g, w.at("attention.output.dense"), attended))
     inner = _feed_forward(g, config, w.at("mlp"), norm(g, w.at("norm2"), x, eps))
@@ -104,8 +102,7 @@ def _layer(g: Graph, config: Config, w: Weights, tokens: Sequences, x: Value) ->
 def _feed_forward(g: Graph, config: Config, w: Weights, x: Value) -> Value:
     if not config.flag("use_swiglu_ffn", False):
         return mlp(g, w.at("fc1"), config.text("hidden_act", "gelu"), w.at("fc2"), x)
-    both = linear(g, w.at("weights_in"), x)
-    gate, up = g.ops("Split", (both,), 2, axis=-1, num_outputs=2)
+    gate, up = linears(g, w, ["weights_in"], x, 2)
     return linear(g, w.at("weights_out"), g.op("Mul", activation(g, "silu", gate), up))
 
 

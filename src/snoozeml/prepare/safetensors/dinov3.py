@@ -33,9 +33,8 @@ def _states(g: Graph, config: Config) -> None:
     w = Weights(g)
     tokens, turn = _embed(g, config, w.at("embeddings"))
     x = tokens.rows
-    layers = w.first_of("layer", "model.layer")
     for index in range(config.size("num_hidden_layers", 12)):
-        x = _layer(g, config, layers.at(f"{index}"), tokens, turn, x)
+        x = _layer(g, config, w.at(f"layer.{index}"), tokens, turn, x)
     x = norm(g, w.at("norm"), x, config.number("layer_norm_eps", _EPS))
     image_states(g, tokens, x)
     image_output(g, "pooler_output", tokens.at(x, _CLASS), tokens.features)

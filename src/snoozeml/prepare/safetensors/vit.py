@@ -6,7 +6,7 @@ classifier is taught by another network.
 
 from typing import Final
 
-from snoozeml.prepare.safetensors.blocks import activation, linear, mlp, norm
+from snoozeml.prepare.safetensors.blocks import activation, linear, linears, mlp, norm
 from snoozeml.prepare.safetensors.configuration import Config
 from snoozeml.prepare.safetensors.family import Family
 from snoozeml.prepare.safetensors.graph import Graph, Value, Weights
@@ -46,9 +46,7 @@ def _embed(g: Graph, config: Config, w: Weights) -> Sequences:
 def _layer(g: Graph, config: Config, w: Weights, tokens: Sequences, x: Value) -> Value:
     eps = config.number("layer_norm_eps", _EPS)
     seen = norm(g, w.at("layernorm_before"), x, eps)
-    q, k, v = (
-        linear(g, w.at(f"attention.attention.{part}"), seen) for part in ("query", "key", "value")
-    )
+    q, k, v = linears(g, w.at("attention.attention"), ("query", "key", "value"), seen, 3)
     attended = tokens.attend(q, k, v, heads=config.size("num_attention_heads", 12))
     x = g.op("Add", x, linear(g, w.at("attention.output.dense"), attended))
     seen = norm(g, w.at("layernorm_after"), x, eps)
