@@ -16,25 +16,26 @@ _UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9} | {
 def proportional_bytes(pid: int) -> int | None:
     """Proportional set size: private memory plus this process's share of what it shares.
 
-    This is what the machine gets back when the process ends, but for pages that stay cached. What
-    its main thread has started counts, too: a Python model may run in a process of its own.
+    This is what the machine gets back when the process ends, but for pages that stay cached. The
+    rest of its family goes with it, and counts.
 
     Returns:
         bytes; None when the process is gone or the system (macOS) has no such figure.
     """
-    own_bytes = _kib_after(f"/proc/{pid}/smaps_rollup", "Pss:")
-    if own_bytes is None:
-        return None
-    return own_bytes + sum(proportional_bytes(child) or 0 for child in _children(pid))
+    own, *others = (_kib_after(f"/proc/{one}/smaps_rollup", "Pss:") for one in family(pid))
+    return None if own is None else own + sum(size or 0 for size in others)
 
 
-def _children(pid: int) -> list[int]:
-    """Processes that the main thread of a process has started."""
-    return [
-        int(child)
-        for line in _lines(Path(f"/proc/{pid}/task/{pid}/children"))
-        for child in line.split()
-    ]
+def family(pid: int) -> list[int]:
+    """A process, those that its main thread has started, and so on.
+
+    A worker has such a child where a Python model runs in a process of its own.
+    """
+    found = [pid]
+    for parent in found:  # grows while we walk it
+        for line in _lines(Path(f"/proc/{parent}/task/{parent}/children")):
+            found += map(int, line.split())
+    return found
 
 
 def total_bytes() -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from snoozeml.lifecycle.accelerators import Accelerators, device_with_memory
-from snoozeml.lifecycle.memory import available_bytes, parse_limit, proportional_bytes
+from snoozeml.lifecycle.memory import available_bytes, family, parse_limit, proportional_bytes
 from snoozeml.lifecycle.residency import RAM, Pool
 
 _log = logging.getLogger("snoozeml.memory")
@@ -62,7 +62,11 @@ class Pools:
     def vram_taken(self, pid: int, device: str) -> dict[str, int | None]:
         """What a worker takes of its device's own memory, if that has any; None: nobody says."""
         where = device_with_memory(device)
-        return {} if where is None else {where: self._accelerators.taken_bytes(where, pid)}
+        if where is None:
+            return {}
+        sizes = [self._accelerators.taken_bytes(where, one) for one in family(pid)]
+        known = [size for size in sizes if size is not None]
+        return {where: sum(known) if known else None}
 
     async def released(self, pid: int) -> None:
         """Return once every device has taken back what a process had that is gone.

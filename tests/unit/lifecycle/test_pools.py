@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import sys
 import time
+from subprocess import PIPE, Popen
 
 import pytest
 
@@ -43,6 +45,22 @@ def test_what_a_worker_takes_is_counted_where_it_runs() -> None:
     on_cpu = subject.taken(os.getpid(), "cpu")
     assert on_cpu.keys() == {RAM}
     assert on_cpu[RAM] is None or on_cpu[RAM] > 0
+
+
+def test_what_a_worker_has_started_counts_as_its_own() -> None:
+    gpus = FakeAccelerators(gpu0=1000)
+    subject = pools_of(gpus)
+    alone = subject.taken(os.getpid(), "cpu")[RAM]
+    code = f"kept = bytearray(b'x') * {64 << 20}; print(); input()"
+    with Popen([sys.executable, "-c", code], stdin=PIPE, stdout=PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        gpus.taken["cuda:0"][child.pid] = 300
+        together = subject.taken(os.getpid(), "cuda:0")
+        child.kill()
+    assert together["cuda:0"] == 300
+    if alone is not None and together[RAM] is not None:  # not on macOS
+        assert together[RAM] - alone > 60 << 20
 
 
 def test_no_device_is_looked_at_for_a_model_on_the_cpu() -> None:

@@ -202,10 +202,11 @@ def to_raw(name: str, value: Any) -> RawTensor:
     """
     if isinstance(value, Mapping) and {"shape", "data"} <= set(value):
         shape, data = value["shape"], value["data"]
-    elif hasattr(value, "shape") and hasattr(value, "data"):
+    elif hasattr(value, "shape") and hasattr(value, "data") and not hasattr(value, "tolist"):
         shape, data = value.shape, value.data
     else:
-        shape, data = _shape_of(value), _flat(value)
+        lists = value.tolist() if hasattr(value, "tolist") else value  # numpy's arrays have it, too
+        shape, data = _shape_of(lists), _flat(lists)
     try:
         raw = RawTensor(tuple(map(int, shape)), array("f", data))
     except (TypeError, ValueError, OverflowError) as error:
@@ -223,14 +224,14 @@ def to_raw(name: str, value: Any) -> RawTensor:
 
 def _shape_of(value: Any) -> list[int]:
     shape = []
-    while isinstance(value, (list, tuple, array)):
+    while isinstance(value, (list, tuple)):
         shape.append(len(value))
         value = value[0] if len(value) else None
     return shape
 
 
 def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, (list, tuple, array)):
+    if isinstance(value, (list, tuple)):
         for item in value:
             yield from _flat(item)
     else:
