@@ -29,7 +29,7 @@ def spec(
     *,
     plan_batching: Batching = "merge",
     prepared: bool = False,
-    weights_bytes: int = 0,
+    packing_bytes: int | None = None,
     **changes: Any,
 ) -> WorkerSpec:
     plan = Plan(
@@ -38,7 +38,8 @@ def spec(
         prepared=prepared,
         signature=signature,
         batching=plan_batching,
-        weights_bytes=weights_bytes,
+        weights_bytes=0,
+        packing_bytes=packing_bytes,
     )
     defaults = WorkerSpec(
         model_id="model",

@@ -35,6 +35,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         row_s: what one row of made-up data took on one thread when the plan was made, in seconds;
             None when the model refused such data.
         weights_bytes: size of what loading will map or read, a first guess at the model's memory.
+        packing_bytes: what a session with packed weights takes beside them while it is made; None:
+            the plan holds none, because they would make no run noticeably faster.
     """
 
     format: Format
@@ -47,6 +49,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     batching: Batching
     row_s: float | None = None
     weights_bytes: int
+    packing_bytes: int | None = None
 
 
 class FileStamp(msgspec.Struct, frozen=True):
@@ -111,8 +114,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
         max_batch_tokens: rows times the longest of them, where rows have a length.
         max_batch_delay_s: the longest that a request may wait for company.
         threads: threads that the engine may use inside one run.
-        may_pack: the model may take about as much memory again as its weights, in exchange for
-            speed, when it has proven used.
+        may_pack: there is room for `packing_bytes` when the model has proven used.
         pack_after_runs, pack_after_s: it has, after so many runs, or by a run so long after the
             first; whichever comes first.
     """

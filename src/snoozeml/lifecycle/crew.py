@@ -269,15 +269,15 @@ class Crew:
         )
 
     def _claim_packing(self, plan: Plan, member: _Member) -> bool:
-        """Claim the memory that packed weights would take, if that much is left."""
-        claimed_bytes = member.expected_bytes or 0
-        packed_bytes = max(
-            claimed_bytes,
-            plan.weights_bytes + self._around.plans.least_bytes(self.config.path, plan.format),
-        )
-        if packed_bytes - claimed_bytes > self._around.steward.left_bytes():
+        """Claim what packing takes beside the weights, if that much is left."""
+        if plan.packing_bytes is None:
             return False
-        member.claim(packed_bytes)
+        claimed_bytes = member.expected_bytes or 0
+        least_bytes = self._around.plans.least_bytes(self.config.path, plan.format)
+        packing_bytes = max(claimed_bytes, least_bytes + plan.packing_bytes)
+        if packing_bytes - claimed_bytes > self._around.steward.left_bytes():
+            return False
+        member.claim(packing_bytes)
         return True
 
     def _died_loading(self, number: int, death: DiedLoading) -> events.Event:

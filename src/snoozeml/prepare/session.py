@@ -23,9 +23,11 @@ Session = Any
 def optimise(model: Path, folder: Path) -> Session:
     """Open a model with all optimisations, and write the resulting graph and weights to `folder`.
 
-    The result suits this processor only: level ALL lays out convolutions for its vector width.
+    The weights file holds those of matrix products twice: as they are, and packed. The result suits
+    this processor only: both packing and level ALL's convolutions depend on its vector width.
     """
-    options = _options(ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
+    options = _options(ort.GraphOptimizationLevel.ORT_ENABLE_ALL, packed=True)
+    options.add_session_config_entry("session.save_external_prepacked_constant_initializers", "1")
     options.optimized_model_filepath = str(folder / GRAPH_FILE)
     prefix = "session.optimized_model_external_initializers"
     options.add_session_config_entry(f"{prefix}_file_name", WEIGHTS_FILE)
@@ -80,12 +82,12 @@ def reason(error: Exception) -> str:
     return text or type(error).__name__
 
 
-def _options(level: Any) -> Any:
+def _options(level: Any, *, packed: bool = False) -> Any:
     options = ort.SessionOptions()
     options.graph_optimization_level = level
     options.intra_op_num_threads = 1  # other models are being served on the other cores
     options.log_severity_level = _ERRORS_ONLY
-    options.add_session_config_entry("session.disable_prepacking", "1")
+    options.add_session_config_entry("session.disable_prepacking", str(int(not packed)))
     return options
 
 

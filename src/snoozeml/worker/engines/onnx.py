@@ -1,6 +1,7 @@
 """ONNX Runtime as an engine."""
 
 import re
+import threading
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -32,9 +33,6 @@ _OUT_OF_MEMORY: Final = re.compile(
 _OUTSIDE_A_TABLE: Final = "element out of data bounds"  # a token id that the model does not have
 _LABEL: Final = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
-_WORTH_PACKING_BYTES: Final = 2**20
-"""Below this, packed weights save a run a few microseconds (measured: 12 µs at 0.8 MB)."""
-
 _SMALLEST_GRAPH: Final = (
     b'\x08\x0a:7\x0a\x10\x0a\x01x\x12\x01y"\x08Identity\x12\x01gZ\x0f\x0a\x01x\x12\x0a\x0a\x08\x08\x01'
     b"\x12\x04\x0a\x02\x08\x01b\x0f\x0a\x01y\x12\x0a\x0a\x08\x08\x01\x12\x04\x0a\x02\x08\x01B\x04\x0a\x00\x10\x14"
@@ -52,8 +50,9 @@ def warm_up() -> None:
 class OnnxEngine:
     """A session of ONNX Runtime on a plan, or on the original file where there is no plan.
 
-    A plan's weights are used as they lie in its file at first, which makes loading a matter of
-    milliseconds; `pack` lays them out anew.
+    A plan's weights are used as they are at first, which makes loading a matter of milliseconds.
+    `pack` changes over to the packed copies in the same file, which run faster, and are mapped and
+    shared like the others; to find them takes longer.
 
     Raises:
         ModelFailed: the session cannot be made, or not on the device that was asked for.
@@ -70,21 +69,25 @@ class OnnxEngine:
             self._provider = (_CPU, {})
             session = self._open(packed=False)
         self.device: Final = _device(spec.device, session.get_providers()[0])
-        is_large = spec.plan.weights_bytes >= _WORTH_PACKING_BYTES
-        self.is_packable: Final = spec.plan.prepared and is_large and self.device == "cpu"
+        self.is_packable: Final = spec.plan.packing_bytes is not None and self.device == "cpu"
         self._run = session.run
+        self._running: Final = threading.Lock()
 
     def infer(self, inputs: Tensors, outputs: Sequence[str]) -> Sequence[Array]:
         try:
-            found: Sequence[Array] = self._run(outputs, inputs, None)
+            with self._running:
+                found: Sequence[Array] = self._run(outputs, inputs, None)
         except Exception as error:  # they share none here either
             kind = InvalidInput if _OUTSIDE_A_TABLE in str(error) else InferenceFailed
             raise _named(error, kind, self._spec.plan.graph) from error
         return found
 
     def pack(self) -> None:
-        # A run that is under way keeps the old session until it ends.
-        self._run = self._open(packed=True).run
+        session = self._open(packed=True)
+        leaving, self._run = [self._run], session.run
+        with self._running:  # no run has the old session now, so none has to give it back
+            pass
+        run_politely(leaving.clear, NOBODY_WAITS)
 
     def _open(self, *, packed: bool) -> Any:
         """A session without the checks that its public class makes at each run.
