@@ -225,11 +225,10 @@ def test_no_thread_that_serves_has_a_low_priority(encoder: WorkerSpec) -> None:
 
 
 def test_packed_weights_are_mapped_and_take_the_place_of_the_others(encoder: WorkerSpec) -> None:
-    weights = Path(encoder.plan.graph).with_name(WEIGHTS_FILE)
     engine = OnnxEngine(encoder)
-    as_they_are = mapped_parts(os.getpid(), weights)
+    as_they_are = mapped_parts(os.getpid(), WEIGHTS_FILE)
     engine.pack()
-    packed = mapped_parts(os.getpid(), weights)
+    packed = mapped_parts(os.getpid(), WEIGHTS_FILE)
     assert packed
     assert packed < as_they_are, "the others are not mapped any more"
 

@@ -81,9 +81,9 @@ def mapped_files(pid: int) -> set[str]:
     return {path for path, _ in _mappings(pid)}
 
 
-def mapped_parts(pid: int, file: Path) -> set[int]:
-    """Offsets of the parts of a file that the process has mapped."""
-    return {offset for path, offset in _mappings(pid) if path == str(file)}
+def mapped_parts(pid: int, name: str) -> set[int]:
+    """Offsets of the parts that the process has mapped of a file with this name, wherever it is."""
+    return {offset for path, offset in _mappings(pid) if Path(path).name == name}
 
 
 def _mappings(pid: int) -> set[tuple[str, int]]:
