@@ -72,7 +72,7 @@ class Reply(NamedTuple):
 
 
 def _reply(frame: Frame) -> Reply:
-    body = json.loads(frame.body)
+    body = json.loads(frame.body) if frame.body else {}
     return Reply(frame.kind, frame.id, frame.codec, frame.count, frame.t0, frame.t1, body)
 
 
@@ -125,12 +125,15 @@ class WorkerProcess:
         return self._replies.pop(0)
 
     def replies(self, count: int) -> dict[int, Reply]:
-        """That many replies by id; notices between them are put aside."""
+        """That many replies by id; notices between them are put aside, and there is always room."""
         found: dict[int, Reply] = {}
         while len(found) < count:
             reply = self.reply()
             if reply.kind == Kind.NOTICE:
                 self.notices.append(reply)
+            elif reply.kind == Kind.USED:
+                self.queue(Kind.PACK)
+                self.flush()
             else:
                 found[reply.id] = reply
         return found

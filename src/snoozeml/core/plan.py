@@ -114,9 +114,8 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
         max_batch_tokens: rows times the longest of them, where rows have a length.
         max_batch_delay_s: the longest that a request may wait for company.
         threads: threads that the engine may use inside one run.
-        may_pack: there is room for `packing_bytes` when the model has proven used.
-        pack_after_runs, pack_after_s: it has, after so many runs, or by a run so long after the
-            first; whichever comes first.
+        pack_after_runs, pack_after_s: the model has proven used after so many runs, or by a run so
+            long after the first; whichever comes first.
     """
 
     model_id: str
@@ -127,7 +126,6 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_batch_delay_s: float
     batching: Literal["adaptive", "fixed", "off"]
     threads: int
-    may_pack: bool = True
     pack_after_runs: int = 32
     pack_after_s: float = 3.0
 

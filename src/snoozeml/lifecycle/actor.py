@@ -243,6 +243,8 @@ class ModelActor:
         for frame in frames:
             if frame.kind == Kind.NOTICE:
                 self._log_notice(frame)
+            elif frame.kind == Kind.USED:
+                self.crew.let_pack(number)
             else:
                 self._around.totals.batches += frame.codec
                 self.dispatch.receive(lane, frame)

@@ -14,14 +14,14 @@ from snoozeml.core.plan import Plan, WorkerSpec
 from snoozeml.errors import Internal, ModelFailed, OutOfMemory, SnoozeError, WorkerCrashed
 from snoozeml.lifecycle import events
 from snoozeml.lifecycle.cpu import engine_threads
-from snoozeml.lifecycle.memory import OomWatch, proportional_bytes
+from snoozeml.lifecycle.memory import OomWatch, available_bytes, proportional_bytes
 from snoozeml.lifecycle.plans import PlanStore
 from snoozeml.lifecycle.process import Launcher, describe_exit
 from snoozeml.lifecycle.residency import Wanted
 from snoozeml.lifecycle.steward import NotWantedAnyMore, Steward
 from snoozeml.lifecycle.worker import DiedLoading, Worker
 from snoozeml.telemetry.metrics import Totals
-from snoozeml.wire.frames import Frame
+from snoozeml.wire.frames import Frame, Kind
 
 _log = logging.getLogger("snoozeml.model")
 
@@ -193,6 +193,16 @@ class Crew:
         self._around.plans.remember_bytes(self.config.path, self.config.format, memory_bytes)
         self._around.tasks.create_task(member.worker.stop())
 
+    def let_pack(self, number: int) -> None:
+        """Let a worker pack its weights, if there is room for what that takes for a moment."""
+        packing_bytes = self.plan.packing_bytes if self.plan is not None else None
+        room_bytes = self._around.steward.left_bytes()
+        free_bytes = available_bytes()
+        if free_bytes is not None:
+            room_bytes = min(room_bytes, free_bytes)
+        if packing_bytes is not None and packing_bytes <= room_bytes:
+            self.worker(number).channel.send(Kind.PACK)
+
     def kill(self, number: int, because: SnoozeError | None = None) -> None:
         """End a worker at once.
 
@@ -250,7 +260,6 @@ class Crew:
     async def _launch_with(self, plan: Plan, number: int) -> Worker:
         config, around = self.config, self._around
         self.plan = plan
-        may_pack = self._claim_packing(plan, self._members[number])
         # Replicas share the cores that one would have for itself.
         cores = max(1, around.cores // (self.size + 1))
         spec = WorkerSpec(
@@ -262,23 +271,10 @@ class Crew:
             max_batch_delay_s=config.max_batch_delay_ms / 1000,
             batching=config.batching,
             threads=engine_threads(config.threads, plan, cores),
-            may_pack=may_pack,
         )
         return await Worker.start(
             around.launcher, spec, lambda frames: self._owner.receive(number, frames)
         )
-
-    def _claim_packing(self, plan: Plan, member: _Member) -> bool:
-        """Claim what packing takes beside the weights, if that much is left."""
-        if plan.packing_bytes is None:
-            return False
-        claimed_bytes = member.expected_bytes or 0
-        least_bytes = self._around.plans.least_bytes(self.config.path, plan.format)
-        packing_bytes = max(claimed_bytes, least_bytes + plan.packing_bytes)
-        if packing_bytes - claimed_bytes > self._around.steward.left_bytes():
-            return False
-        member.claim(packing_bytes)
-        return True
 
     def _died_loading(self, number: int, death: DiedLoading) -> events.Event:
         """A process that dies may have been unlucky, where a model that is refused is broken."""
