@@ -334,3 +334,16 @@ class Crew:
         del self._members[number]
         self._owner.tell(news)
         self._around.steward.look_again()
+
+
+def worker_settings(config: ModelConfig) -> tuple[object, ...]:
+    """The settings that a worker gets when it starts, and keeps."""
+    return (
+        config.path,
+        config.device,
+        config.max_batch_size,
+        config.max_batch_tokens,
+        config.max_batch_delay_ms,
+        config.batching,
+        config.threads,
+    )
