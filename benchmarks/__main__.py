@@ -11,6 +11,7 @@ from benchmarks import (
     cold_start,
     figures,
     footprint,
+    politeness,
     replicas,
     residency,
     throughput,
@@ -25,6 +26,7 @@ _BENCHMARKS: Final[dict[str, Callable[[], list[figures.Figure]]]] = {
     "footprint": footprint.measure,
     "tiers": tiers.measure,
     "residency": residency.measure,
+    "politeness": politeness.measure,
     "replicas": replicas.measure,
 }
 _RESULTS: Final = Path(__file__).parent / "results" / "latest.json"
