@@ -26,7 +26,9 @@ _ENCODER_BODY: Final = infer_body(
 _DOC_STRING: Final = b"\x32\x08%08d"
 """Field 6 of an ONNX model; the last one in a file counts."""
 
-_SETTINGS: Final = "[server]\ncache_limit_bytes = 1_000_000_000\n[defaults]\nidle_timeout_secs = 0\n"
+_SETTINGS: Final = (
+    "[server]\ncache_limit_bytes = 1_000_000_000\n[defaults]\nidle_timeout_secs = 0\n"
+)
 
 
 def measure() -> list[Figure]:
