@@ -29,7 +29,7 @@ def spec(
     *,
     plan_batching: Batching = "merge",
     prepared: bool = False,
-    packing_bytes: int | None = None,
+    packed: bool = False,
     **changes: Any,
 ) -> WorkerSpec:
     plan = Plan(
@@ -39,7 +39,7 @@ def spec(
         signature=signature,
         batching=plan_batching,
         weights_bytes=0,
-        packing_bytes=packing_bytes,
+        packed_graph=str(graph) if packed else None,
     )
     defaults = WorkerSpec(
         model_id="model",

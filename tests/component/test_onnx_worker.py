@@ -173,7 +173,7 @@ def encoder(tmp_path: Path) -> WorkerSpec:
         signature,
         tmp_path / GRAPH_FILE,
         prepared=True,
-        packing_bytes=2**20,
+        packed=True,
         threads=2,
         pack_after_runs=3,
     )
@@ -261,7 +261,7 @@ def test_a_run_that_meets_the_swap_does_not_give_the_old_session_back(encoder: W
 
 def test_only_a_plan_with_packed_weights_can_be_packed(encoder: WorkerSpec) -> None:
     assert OnnxEngine(encoder).is_packable
-    plan = msgspec.structs.replace(encoder.plan, packing_bytes=None)
+    plan = msgspec.structs.replace(encoder.plan, packed_graph=None)
     assert not OnnxEngine(msgspec.structs.replace(encoder, plan=plan)).is_packable
 
 

@@ -91,13 +91,14 @@ def test_a_plan_holds_large_matrices_packed_as_well(cache_dir: Path, tmp_path: P
     path = models.external_data_model(tmp_path / "model.onnx", features=512)
     plan = ensure(cache_dir, path)
     matrix_bytes = (tmp_path / "weights.bin").stat().st_size
+    assert plan.packed_graph == plan.graph
     assert plan.packing_bytes == matrix_bytes
     assert (plan_folder(plan) / "weights").stat().st_size >= 2 * matrix_bytes
     assert matrix_bytes < plan.weights_bytes < 1.1 * matrix_bytes
 
 
 def test_a_plan_of_small_matrices_is_not_worth_packing(cache_dir: Path, model: Path) -> None:
-    assert ensure(cache_dir, model).packing_bytes is None
+    assert ensure(cache_dir, model).packed_graph is None
 
 
 def test_a_plan_needs_none_of_the_model_files(cache_dir: Path, tmp_path: Path) -> None:

@@ -195,12 +195,13 @@ class Crew:
 
     def let_pack(self, number: int) -> None:
         """Let a worker pack its weights, if there is room for what that takes for a moment."""
-        packing_bytes = self.plan.packing_bytes if self.plan is not None else None
+        if self.plan is None or self.plan.packed_graph is None:
+            return
         room_bytes = self._around.steward.left_bytes()
         free_bytes = available_bytes()
         if free_bytes is not None:
             room_bytes = min(room_bytes, free_bytes)
-        if packing_bytes is not None and packing_bytes <= room_bytes:
+        if self.plan.packing_bytes <= room_bytes:
             self.worker(number).channel.send(Kind.PACK)
 
     def kill(self, number: int, because: SnoozeError | None = None) -> None:

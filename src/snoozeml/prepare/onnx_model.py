@@ -64,6 +64,7 @@ def _make_plan(source: Source, draft: Path) -> Plan:
         batching=batching,
         row_s=_check_plan(open_plan(draft), session, signature),
         weights_bytes=_size_bytes(draft) - packed.total_bytes,
+        packed_graph=GRAPH_FILE if packed.are_useful else None,
         packing_bytes=packed.packing_bytes,
     )
 

@@ -3,21 +3,25 @@
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 
-from snoozeml.core.plan import PrepareJob
+from snoozeml.core.plan import Plan, PrepareJob
 from snoozeml.core.tensors import TensorSpec
 from snoozeml.prepare.safetensors.model import prepare
-from snoozeml.prepare.session import open_plan
+from snoozeml.prepare.session import Session, open_plan
 from snoozeml.wire.tensors import DTYPES, Array, Tensors
 
 HERE = Path(__file__).parent
 FOLDERS = sorted(path.parent for path in HERE.glob("*/golden.npz"))
 
 
-def largest_difference(folder: Path, cache_dir: Path) -> float:
+def largest_difference(folder: Path, cache_dir: Path, *, packed: bool = False) -> float:
     """Over all requests and outputs, relative to the largest value of the output.
 
     What is answered at masked positions has no meaning and is not compared.
+
+    Args:
+        packed: ask the plan's packed graph, which there must be.
     """
     job = PrepareJob(
         model_path=str(folder),
@@ -28,8 +32,7 @@ def largest_difference(folder: Path, cache_dir: Path) -> float:
     )
     plan = prepare(job).plan
     assert plan is not None
-    weights_folder = None if plan.weights_folder is None else Path(plan.weights_folder)
-    session = open_plan(Path(plan.graph).parent, weights_folder)
+    session = _open_packed(plan) if packed else _open(plan)
     specs = {spec.name: spec for spec in plan.signature.outputs}
     largest = 0.0
     for inputs, wanted in _requests(folder):
@@ -40,6 +43,17 @@ def largest_difference(folder: Path, cache_dir: Path) -> float:
             difference = _difference(answer, wanted[name], _mask(inputs, specs[name]))
             largest = max(largest, difference)
     return largest
+
+
+def _open(plan: Plan) -> Session:
+    weights_folder = None if plan.weights_folder is None else Path(plan.weights_folder)
+    return open_plan(Path(plan.graph).parent, weights_folder)
+
+
+def _open_packed(plan: Plan) -> Session:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(plan.packed_graph, options)
 
 
 def _requests(folder: Path) -> list[tuple[Tensors, Tensors]]:

@@ -15,20 +15,21 @@ MIB = 2**20
 
 
 @pytest.mark.parametrize(
-    ("offsets", "sizes", "packing_bytes"),
+    ("offsets", "sizes", "are_useful"),
     [
-        ((), (), None),
-        ((64,), (MIB - 1,), None),
-        ((64,), (MIB,), MIB),
-        ((64, 2 * MIB), (MIB, 3 * MIB), 3 * MIB),
-        ((0, MIB), (MIB // 2, MIB // 2), MIB // 2),
-        ((64, 2 * MIB + 32), (MIB, 3 * MIB), None),
+        ((), (), False),
+        ((64,), (MIB - 1,), False),
+        ((64,), (MIB,), True),
+        ((0, MIB), (MIB // 2, MIB // 2), True),
+        ((64, 2 * MIB + 32), (MIB, 3 * MIB), False),
     ],
 )
-def test_packed_weights_are_used_if_they_are_large_and_all_of_them_aligned(
-    offsets: tuple[int, ...], sizes: tuple[int, ...], packing_bytes: int | None
+def test_packed_weights_are_useful_if_they_are_large_and_all_of_them_aligned(
+    offsets: tuple[int, ...], sizes: tuple[int, ...], are_useful: bool
 ) -> None:
-    assert PackedWeights(offsets, sizes).packing_bytes == packing_bytes
+    packed = PackedWeights(offsets, sizes)
+    assert packed.are_useful is are_useful
+    assert packed.packing_bytes == max(sizes, default=0), "one is packed after the other"
 
 
 def test_a_tensor_may_have_several_copies(tmp_path: Path) -> None:
@@ -62,5 +63,5 @@ def test_an_odd_number_of_bytes_before_them_leaves_packed_weights_aligned(tmp_pa
     optimise(model, tmp_path)
     packed = packed_weights(tmp_path / GRAPH_FILE)
     assert len(packed.sizes) == 4
-    assert packed.packing_bytes
+    assert packed.are_useful
     assert (tmp_path / WEIGHTS_FILE).stat().st_size > packed.total_bytes + 4 * features**2 * 4

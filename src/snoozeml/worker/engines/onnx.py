@@ -51,8 +51,8 @@ class OnnxEngine:
     """A session of ONNX Runtime on a plan, or on the original file where there is no plan.
 
     A plan's weights are used as they are at first, which makes loading a matter of milliseconds.
-    `pack` changes over to the packed copies in the same file, which run faster, and are mapped and
-    shared like the others; to find them takes longer.
+    `pack` changes over to packed copies of them, which run faster, and are mapped and shared like
+    the others; to find them takes longer.
 
     Raises:
         ModelFailed: the session cannot be made, or not on the device that was asked for.
@@ -69,7 +69,7 @@ class OnnxEngine:
             self._provider = (_CPU, {})
             session = self._open(packed=False)
         self.device: Final = _device(spec.device, session.get_providers()[0])
-        self.is_packable: Final = spec.plan.packing_bytes is not None and self.device == "cpu"
+        self.is_packable: Final = spec.plan.packed_graph is not None and self.device == "cpu"
         self._run = session.run
         self._running: Final = threading.Lock()
 
@@ -98,7 +98,7 @@ class OnnxEngine:
         plan, on_cpu = self._spec.plan, provider == _CPU
         options = _session_options(self._spec, prepared=plan.prepared and on_cpu, packed=packed)
         try:
-            graph = _graph(plan, on_cpu=on_cpu)
+            graph = _graph(plan, on_cpu=on_cpu, packed=packed)
             if on_cpu:
                 return _open_on_cpu(graph, options, NOBODY_WAITS if packed else SOMEBODY_WAITS)
             providers = [(provider, provider_options), _CPU]
@@ -108,8 +108,10 @@ class OnnxEngine:
         return session._sess
 
 
-def _graph(plan: Plan, *, on_cpu: bool) -> str | bytes:
+def _graph(plan: Plan, *, on_cpu: bool, packed: bool) -> str | bytes:
     """For a path, the engine looks for weights beside the graph, whatever else it is told."""
+    if packed and plan.packed_graph is not None:
+        return plan.packed_graph
     if plan.source is not None and not on_cpu:
         return plan.source
     return plan.graph if plan.weights_folder is None else Path(plan.graph).read_bytes()
@@ -143,7 +145,7 @@ def _session_options(spec: WorkerSpec, *, prepared: bool, packed: bool) -> Any:
     if prepared:  # it is optimised already
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.add_session_config_entry("session.disable_prepacking", str(int(not packed)))
-    if spec.plan.weights_folder is not None:
+    if spec.plan.weights_folder is not None and not packed:
         options.add_session_config_entry(_WEIGHTS_FOLDER_ENTRY, spec.plan.weights_folder)
     return options
 
