@@ -12,6 +12,7 @@ from benchmarks import (
     encoders,
     figures,
     footprint,
+    politeness,
     replicas,
     residency,
     throughput,
@@ -28,6 +29,7 @@ _BENCHMARKS: Final[dict[str, Callable[[], list[figures.Figure]]]] = {
     "footprint": footprint.measure,
     "tiers": tiers.measure,
     "residency": residency.measure,
+    "politeness": politeness.measure,
     "replicas": replicas.measure,
     "trees": trees.measure,
 }

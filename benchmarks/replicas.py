@@ -86,8 +86,12 @@ def _memory(daemon: Daemon) -> list[Figure]:
         Figure(
             what=f"{where}, two / one", value=mapped[1] / mapped[0], unit="", bound=at_most(1.3)
         ),
+        Figure(what=f"{where}, two that have packed", value=used_bytes / _MB, unit="MB"),
         Figure(
-            what=f"{where}, two that are used, and so packed", value=used_bytes / _MB, unit="MB"
+            what=f"{where}, two that have packed / one",
+            value=used_bytes / mapped[0],
+            unit="",
+            bound=at_most(1.3),
         ),
     ]
 

@@ -1,18 +1,13 @@
 """Many models in little room: what a change of places takes, and what sleeping models cost."""
 
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 from typing import Final
 
-from benchmarks import wrk
 from benchmarks.figures import Figure, at_most
-from benchmarks.rounds import ratio
-from benchmarks.stand import IRIS_BODY, infer_url, iris_model, milliseconds, served
+from benchmarks.stand import milliseconds, served
 from e2e import multitude, processes
 from e2e.client import infer_body, tensor
 from e2e.daemon import Daemon, path
@@ -22,7 +17,6 @@ from models import encoder_model
 
 _MB: Final = 10**6
 _CHANGES: Final = 21
-_ROUNDS: Final = 5
 _IDLE_S: Final = 20
 _TOKENS: Final = 16
 _BODY: Final = infer_body(
@@ -33,7 +27,7 @@ _BODY: Final = infer_body(
 
 
 def measure() -> list[Figure]:
-    return [*_changes(), *_politeness(), *_multitude()]
+    return [*_changes(), *_multitude()]
 
 
 def _changes() -> list[Figure]:
@@ -72,47 +66,6 @@ def _first_answers_ms(daemon: Daemon, *, unload: bool) -> list[float]:
             took_s.append(time.perf_counter() - started)
             assert "x-snooze-cold-start-ms" in reply.headers, reply
     return milliseconds(took_s[2:])  # the first two were prepared as well
-
-
-def _politeness() -> list[Figure]:
-    """The latency of one model while another one is loaded again and again."""
-    raw: dict[str, list[float]] = {"quiet": [], "loading": []}
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "iris.onnx").write_bytes(iris_model())
-        _encoder(Path(folder, "encoder.onnx"), seed=0)
-        with served(Path(folder), "[defaults]\nidle_timeout_secs = 0\n") as daemon:
-            url = infer_url(daemon, "iris")
-            wrk.post(url, IRIS_BODY, 1, 1)
-            for _ in range(_ROUNDS):
-                for name, latencies_us in raw.items():
-                    with _loads(daemon) if name == "loading" else nullcontext():
-                        latencies_us.append(wrk.post(url, IRIS_BODY, 1, 2).median_us)
-    slower = ratio(raw["loading"], raw["quiet"])
-    where = "1 connection, median latency"
-    return [
-        Figure(what=f"{where}, nothing else", value=median(raw["quiet"]), unit="us"),
-        Figure(what=f"{where}, another model loading", value=median(raw["loading"]), unit="us"),
-        Figure(what="loading / nothing else", value=slower, unit="", bound=at_most(1.25), raw=raw),
-    ]
-
-
-@contextmanager
-def _loads(daemon: Daemon) -> Iterator[None]:
-    """Load and unload the encoder without a pause, for the duration of the block."""
-    over = threading.Event()
-
-    def load() -> None:
-        while not over.is_set():
-            daemon.control("encoder", "load")
-            daemon.control("encoder", "unload")
-
-    loader = threading.Thread(target=load)
-    loader.start()
-    try:
-        yield
-    finally:
-        over.set()
-        loader.join()
 
 
 def _multitude() -> list[Figure]:

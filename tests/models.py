@@ -259,10 +259,12 @@ def _seconds_per_turn(folder: Path) -> float:
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     path.unlink()
     feed = {"x": np.zeros((1, 1), dtype=np.float32)}
-    session.run(None, feed)
-    start = time.perf_counter()
-    session.run(None, feed)
-    return (time.perf_counter() - start) / turns
+    took_s = []
+    for _ in range(5):  # the quickest was disturbed the least
+        start = time.perf_counter()
+        session.run(None, feed)
+        took_s.append(time.perf_counter() - start)
+    return min(took_s) / turns
 
 
 def _loop_model(path: Path, turns: int) -> Path:

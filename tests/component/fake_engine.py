@@ -34,12 +34,12 @@ class FakeEngine:
     """
 
     device: Final = "fake"
-    is_packable: Final = True
 
     def __init__(self, how: str = "well") -> None:
         self._misbehave: Final = MISBEHAVIOURS[how]
         self.runs: list[int] = []
         self.packed = Event()
+        self.is_packable = True
 
     def infer(self, inputs: Tensors, outputs: Sequence[str]) -> list[Array]:
         x, state = inputs["x"], inputs["state"]

@@ -29,7 +29,7 @@ def spec(
     *,
     plan_batching: Batching = "merge",
     prepared: bool = False,
-    weights_bytes: int = 0,
+    packed: bool = False,
     **changes: Any,
 ) -> WorkerSpec:
     plan = Plan(
@@ -38,7 +38,8 @@ def spec(
         prepared=prepared,
         signature=signature,
         batching=plan_batching,
-        weights_bytes=weights_bytes,
+        weights_bytes=0,
+        packed_graph=str(graph) if packed else None,
     )
     defaults = WorkerSpec(
         model_id="model",
@@ -71,7 +72,7 @@ class Reply(NamedTuple):
 
 
 def _reply(frame: Frame) -> Reply:
-    body = json.loads(frame.body)
+    body = json.loads(frame.body) if frame.body else {}
     return Reply(frame.kind, frame.id, frame.codec, frame.count, frame.t0, frame.t1, body)
 
 
@@ -124,12 +125,15 @@ class WorkerProcess:
         return self._replies.pop(0)
 
     def replies(self, count: int) -> dict[int, Reply]:
-        """That many replies by id; notices between them are put aside."""
+        """That many replies by id; notices between them are put aside, and there is always room."""
         found: dict[int, Reply] = {}
         while len(found) < count:
             reply = self.reply()
             if reply.kind == Kind.NOTICE:
                 self.notices.append(reply)
+            elif reply.kind == Kind.USED:
+                self.queue(Kind.PACK)
+                self.flush()
             else:
                 found[reply.id] = reply
         return found

@@ -2,8 +2,10 @@
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,10 @@ import models
 from component import harness
 from component.harness import WorkerProcess
 from e2e.eventually import eventually
+from e2e.processes import mapped_parts
 from snoozeml.core.plan import WorkerSpec
 from snoozeml.core.tensors import Signature, TensorSpec
-from snoozeml.prepare.session import GRAPH_FILE, optimise
+from snoozeml.prepare.session import GRAPH_FILE, WEIGHTS_FILE, optimise
 from snoozeml.wire.frames import Kind
 from snoozeml.worker.engines.onnx import OnnxEngine
 
@@ -170,7 +173,7 @@ def encoder(tmp_path: Path) -> WorkerSpec:
         signature,
         tmp_path / GRAPH_FILE,
         prepared=True,
-        weights_bytes=2**20,
+        packed=True,
         threads=2,
         pack_after_runs=3,
     )
@@ -221,13 +224,45 @@ def test_no_thread_that_serves_has_a_low_priority(encoder: WorkerSpec) -> None:
     engine.infer(tokens(0), ["last_hidden_state"])
 
 
-def test_only_a_large_plan_of_weights_is_worth_packing(
-    encoder: WorkerSpec,
-) -> None:
+def test_packed_weights_are_mapped_and_take_the_place_of_the_others(encoder: WorkerSpec) -> None:
+    engine = OnnxEngine(encoder)
+    as_they_are = mapped_parts(os.getpid(), WEIGHTS_FILE)
+    engine.pack()
+    packed = mapped_parts(os.getpid(), WEIGHTS_FILE)
+    assert packed
+    assert packed < as_they_are, "the others are not mapped any more"
+
+
+def test_a_run_that_meets_the_swap_does_not_give_the_old_session_back(encoder: WorkerSpec) -> None:
+    engine = OnnxEngine(encoder)
+    threads: dict[str, int] = {}
+    go_on = threading.Event()
+
+    class OldSession:
+        def run(self, *_: Any) -> list[Any]:
+            threads["ran"] = threading.get_native_id()
+            assert go_on.wait(harness.LONG_S)
+            return []
+
+        def __del__(self) -> None:
+            threads["gave back"] = threading.get_native_id()
+
+    engine._run = OldSession().run
+    with ThreadPoolExecutor(2) as pool:
+        met = pool.submit(engine.infer, tokens(0), ["last_hidden_state"])
+        eventually(lambda: "ran" in threads, "the run is under way")
+        packed = pool.submit(engine.pack)
+        eventually(lambda: not isinstance(engine._run.__self__, OldSession), "the swap")
+        go_on.set()
+        assert met.result() == []
+        packed.result()
+    assert threads["gave back"] != threads["ran"]
+
+
+def test_only_a_plan_with_packed_weights_can_be_packed(encoder: WorkerSpec) -> None:
     assert OnnxEngine(encoder).is_packable
-    for changes in ({"weights_bytes": 2**20 - 1}, {"prepared": False}, {"format": "xgboost"}):
-        plan = msgspec.structs.replace(encoder.plan, **changes)
-        assert not OnnxEngine(msgspec.structs.replace(encoder, plan=plan)).is_packable
+    plan = msgspec.structs.replace(encoder.plan, packed_graph=None)
+    assert not OnnxEngine(msgspec.structs.replace(encoder, plan=plan)).is_packable
 
 
 def test_a_file_that_is_no_model_fails_to_load(process: WorkerProcess, tmp_path: Path) -> None:

@@ -78,15 +78,27 @@ def test_a_prepared_plan_answers_like_the_model(cache_dir: Path, model: Path) ->
     plan = ensure(cache_dir, model)
     assert plan.prepared
     assert plan.batching == "merge"
-    assert plan.weights_bytes == sum(
-        (plan_folder(plan) / name).stat().st_size for name in ("plan.onnx", "weights")
-    )
     ids = np.arange(12).reshape(2, 6)
     feed = {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}
     levels = ort.GraphOptimizationLevel
     got = run(plan.graph, levels.ORT_DISABLE_ALL, feed)
     wanted = run(model, levels.ORT_ENABLE_ALL, feed)
     np.testing.assert_allclose(got[0], wanted[0], atol=1e-5)
+
+
+def test_a_plan_holds_large_matrices_packed_as_well(cache_dir: Path, tmp_path: Path) -> None:
+    """Loading maps them once, the way they are; that is what counts as the model's size."""
+    path = models.external_data_model(tmp_path / "model.onnx", features=512)
+    plan = ensure(cache_dir, path)
+    matrix_bytes = (tmp_path / "weights.bin").stat().st_size
+    assert plan.packed_graph == plan.graph
+    assert plan.packing_bytes == matrix_bytes
+    assert (plan_folder(plan) / "weights").stat().st_size >= 2 * matrix_bytes
+    assert matrix_bytes < plan.weights_bytes < 1.1 * matrix_bytes
+
+
+def test_a_plan_of_small_matrices_is_not_worth_packing(cache_dir: Path, model: Path) -> None:
+    assert ensure(cache_dir, model).packed_graph is None
 
 
 def test_a_plan_needs_none_of_the_model_files(cache_dir: Path, tmp_path: Path) -> None:

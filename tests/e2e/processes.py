@@ -83,8 +83,18 @@ def cpu_ns(pid: int) -> int:
 
 def mapped_files(pid: int) -> set[str]:
     """Paths of the files in the process's memory map: above all its shared libraries."""
+    return {path for path, _ in _mappings(pid)}
+
+
+def mapped_parts(pid: int, name: str) -> set[int]:
+    """Offsets of the parts that the process has mapped of a file with this name, wherever it is."""
+    return {offset for path, offset in _mappings(pid) if Path(path).name == name}
+
+
+def _mappings(pid: int) -> set[tuple[str, int]]:
     lines = (_PROC / str(pid) / "maps").read_text().splitlines()
-    return {fields[5] for line in lines if len(fields := line.split(maxsplit=5)) == 6}
+    with_path = (f for line in lines if len(f := line.split(maxsplit=5)) == 6)
+    return {(fields[5], int(fields[2], 16)) for fields in with_path}
 
 
 def command_line(pid: int) -> list[str]:

@@ -18,7 +18,7 @@ from e2e.daemon import Daemon
 from e2e.eventually import eventually
 
 ONE: Final = tensor("x", [1, 1], [1])
-STOP_LIMIT_S: Final = 10.0
+STOP_LIMIT_S: Final = 2.0
 """How long a worker that was asked to leave may take."""
 
 

@@ -163,6 +163,25 @@ def test_models_that_are_used_much_keep_to_the_limit_too(
     assert most <= 1.05 * limit_mib * MIB
 
 
+@pytest.mark.parametrize(("limit_mib", "is_packed"), [(100, False), (ROOM_MIB, True)])
+def test_weights_are_packed_where_there_is_room_to_do_it(
+    serve: Serve, halls: dict[str, Hall], limit_mib: int, is_packed: bool
+) -> None:
+    """Their only matrix is packed anew to find its like, which takes as much again for a moment."""
+    daemon = serve(with_halls(halls, f'max_memory = "{limit_mib}MiB"'))
+    for _ in range(100):
+        halls["small-0"].must_answer(daemon)
+    if is_packed:
+        eventually(lambda: first_is_unmapped(daemon), "it packs")
+    assert first_is_unmapped(daemon) is is_packed
+    halls["small-0"].must_answer(daemon)
+
+
+def first_is_unmapped(daemon: Daemon) -> bool:
+    """Whether the worker does not need the first of its weights any more the way it is."""
+    return 0 not in processes.mapped_parts(daemon.worker(), "weights")
+
+
 def test_a_model_that_is_loaded_and_not_used_does_not_show_its_size(
     serve: Serve, halls: dict[str, Hall]
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import models
+from e2e import processes
 from e2e.client import tensor
 from e2e.conftest import Serve
 from e2e.daemon import Daemon
@@ -38,6 +39,12 @@ def test_an_unpinned_model_makes_room_at_once(one_place: Daemon) -> None:
         eventually(lambda: one_place.model("b")["state"] == "loading", "it waits")
         one_place.control("a", "unpin")
         assert waiting.result().status == 200
+
+
+def test_a_deaf_model_keeps_its_place_for_a_moment_only(one_place: Daemon) -> None:
+    one_place.control("a", "load")
+    with processes.frozen(one_place.worker()):
+        assert one_place.infer("b", ONE, timeout_ms=8000).status == 200
 
 
 def test_waiting_in_vain_ends_at_the_deadline_with_the_reason(one_place: Daemon) -> None:

@@ -38,6 +38,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         one_thread: answers depend on the number of threads that the engine uses, and are right
             with one.
         weights_bytes: size of what loading will map or read, a first guess at the model's memory.
+        packed_graph: absolute path of a graph that runs faster and takes longer to open: its
+            weights lie packed beside it as well. None: there is nothing to gain.
+        packing_bytes: what opening that takes beside the weights, for a moment.
         manifest: of Python code only.
     """
 
@@ -53,6 +56,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     weights_bytes: int
     one_thread: bool = False
     manifest: Manifest | None = None
+    packed_graph: str | None = None
+    packing_bytes: int = 0
 
 
 class FileStamp(msgspec.Struct, frozen=True):
@@ -128,10 +133,8 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
         max_batch_tokens: rows times the longest of them, where rows have a length.
         max_batch_delay_s: the longest that a request may wait for company.
         threads: threads that the engine may use inside one run.
-        may_pack: the model may take about as much memory again as its weights, in exchange for
-            speed, when it has proven used.
-        pack_after_runs, pack_after_s: it has, after so many runs, or by a run so long after the
-            first; whichever comes first.
+        pack_after_runs, pack_after_s: the model has proven used after so many runs, or by a run so
+            long after the first; whichever comes first.
     """
 
     model_id: str
@@ -142,7 +145,6 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_batch_delay_s: float
     batching: Literal["adaptive", "fixed", "off"]
     threads: int
-    may_pack: bool = True
     pack_after_runs: int = 32
     pack_after_s: float = 3.0
 

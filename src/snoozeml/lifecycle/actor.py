@@ -14,14 +14,15 @@ from snoozeml.core.request import InferenceRequest
 from snoozeml.errors import ModelLoading, ShuttingDown, SnoozeError, WorkerCrashed
 from snoozeml.lifecycle import effects, events
 from snoozeml.lifecycle.alarm import Alarm
-from snoozeml.lifecycle.crew import Crew, Surroundings
+from snoozeml.lifecycle.crew import Crew, Surroundings, worker_settings
 from snoozeml.lifecycle.dispatch import Dispatch, Lane, Ticket
+from snoozeml.lifecycle.hangs import HangWatch
 from snoozeml.lifecycle.limits import Limits
 from snoozeml.lifecycle.machine import step
 from snoozeml.lifecycle.model import Model, Phase, may_leave_at
 from snoozeml.lifecycle.residency import Resident
 from snoozeml.lifecycle.routing import routing
-from snoozeml.lifecycle.thrashing import TOLERATED, WINDOW_S, Thrashing
+from snoozeml.lifecycle.thrashing import Evictions
 from snoozeml.lifecycle.waiting import Waiting
 from snoozeml.wire.frames import Frame, Kind
 
@@ -57,11 +58,12 @@ class ModelActor:
         self._handling = False
         self._lanes: dict[int, Lane] = {}
         self._alarm = Alarm(lambda: self.tell(events.TimerRang(self.dispatch.needed_at)))
-        self._hang_timer: asyncio.TimerHandle | None = None
+        self._hangs = HangWatch(
+            self._lanes, self._has_work, self._end_hung_worker, config.exec_timeout_secs
+        )
         self._loads_asked = Waiting[None]()
         self._unloads_asked = Waiting[int]()
-        self._thrashing = Thrashing()
-        self._was_evicted = False
+        self._evictions = Evictions(config.id, around.totals)
         self._finished = asyncio.get_running_loop().create_future()
 
     # What others see
@@ -169,11 +171,12 @@ class ModelActor:
         before, self.config, self.crew.config = self.config, config, config
         self.dispatch.max_queue = config.max_queue
         self.dispatch.crowd = config.autoscale_queue_threshold
+        self._hangs.limit_s = config.exec_timeout_secs
         if config.routing_strategy != before.routing_strategy:
             self.dispatch.choose = routing(config.routing_strategy)
         self.tell(events.LimitsChanged(_limits(config)))
         plan = self._around.plans.known(config.path, config.format)
-        if plan != self.crew.plan or _worker_settings(config) != _worker_settings(before):
+        if plan != self.crew.plan or worker_settings(config) != worker_settings(before):
             self.crew.plan = plan
             self.tell(events.SettingsChanged())
         if config.pinned != before.pinned:
@@ -219,7 +222,7 @@ class ModelActor:
 
     def work_arrived(self) -> None:
         self.tell(events.WorkArrived())
-        self._watch_for_hangs()
+        self._hangs.watch()
 
     def work_finished(self) -> None:
         self.tell(events.WorkFinished())
@@ -243,6 +246,8 @@ class ModelActor:
         for frame in frames:
             if frame.kind == Kind.NOTICE:
                 self._log_notice(frame)
+            elif frame.kind == Kind.USED:
+                self.crew.let_pack(number)
             else:
                 self._around.totals.batches += frame.codec
                 self.dispatch.receive(lane, frame)
@@ -258,6 +263,9 @@ class ModelActor:
     def has_answered(self, number: int) -> bool:
         lane = self._lanes.get(number)
         return lane is not None and lane.answered > 0
+
+    def _has_work(self) -> bool:
+        return self._state.has_work
 
     # Events and effects
 
@@ -286,10 +294,10 @@ class ModelActor:
             case effects.SetTimer(at):
                 self._alarm.ring_by(at)
             case effects.StartWorker(number):
-                self._note_reload()
+                self._evictions.starting()
                 self.crew.start(number)
             case effects.StopWorker(number, reason):
-                self._note_stop(reason)
+                self._evictions.stopping(reason)
                 self.crew.stop(number)
             case effects.KillWorker(number):
                 self.crew.kill(number)
@@ -326,52 +334,17 @@ class ModelActor:
         else:
             self._loads_asked.refuse(error)
 
-    def _watch_for_hangs(self) -> None:
-        """Look again when the first busy worker may have been silent for too long."""
-        if self._hang_timer is None and self._state.has_work:
-            moved_at = [lane.moved_at for lane in self._lanes.values() if lane.owed]
-            look_at = min(moved_at, default=time.monotonic()) + self.config.exec_timeout_secs
-            self._hang_timer = asyncio.get_running_loop().call_at(look_at, self._end_hung_workers)
-
-    def _end_hung_workers(self) -> None:
-        """Kill every worker that holds requests and has given no sign of life for too long."""
-        self._hang_timer = None
-        limit_s = self.config.exec_timeout_secs
-        for lane in list(self._lanes.values()):
-            if lane.owed and time.monotonic() >= lane.moved_at + limit_s:
-                lane.moved_at = time.monotonic()  # killed once; its end is on its way
-                hung = WorkerCrashed(
-                    f"the worker of model {self.config.id} gave no answer for {limit_s:g} s "
-                    "(exec_timeout_secs) and was ended"
-                )
-                self.crew.kill(lane.number, because=hung)
-        self._watch_for_hangs()
-
-    def _note_stop(self, reason: str) -> None:
-        if reason in self._around.totals.deallocations:
-            self._around.totals.deallocations[reason] += 1
-        self._was_evicted = reason in ("capacity", "oom")
-
-    def _note_reload(self) -> None:
-        if not self._was_evicted:
-            return
-        self._was_evicted = False
-        if self._thrashing.reloaded(time.monotonic()):
-            self._around.totals.thrashing += 1
-            if self._around.totals.thrashing == 1:  # said once, it is known
-                _log.warning(
-                    "model %s has been evicted and loaded again more than %d times in %g s: more "
-                    "models are in use than fit; raise max_loaded_models or max_memory, or pin it",
-                    self.config.id,
-                    TOLERATED,
-                    WINDOW_S,
-                )
+    def _end_hung_worker(self, lane: Lane) -> None:
+        hung = WorkerCrashed(
+            f"the worker of model {self.config.id} gave no answer for {self._hangs.limit_s:g} s "
+            "(exec_timeout_secs) and was ended"
+        )
+        self.crew.kill(lane.number, because=hung)
 
     def _finish(self) -> None:
         self._loads_asked.refuse(ShuttingDown(f"model {self.config.id} is going away"))
         self._alarm.cancel()
-        if self._hang_timer is not None:
-            self._hang_timer.cancel()
+        self._hangs.close()
         if not self._finished.done():
             self._finished.set_result(None)
 
@@ -398,17 +371,4 @@ def _limits(config: ModelConfig) -> Limits:
         idle_timeout_s=config.idle_timeout_secs,
         min_residency_s=config.min_residency_secs,
         max_replicas=config.max_replicas,
-    )
-
-
-def _worker_settings(config: ModelConfig) -> tuple[object, ...]:
-    """The settings that a worker gets when it starts, and keeps."""
-    return (
-        config.path,
-        config.device,
-        config.max_batch_size,
-        config.max_batch_tokens,
-        config.max_batch_delay_ms,
-        config.batching,
-        config.threads,
     )

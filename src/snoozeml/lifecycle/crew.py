@@ -16,7 +16,7 @@ from snoozeml.errors import Internal, ModelFailed, OutOfMemory, SnoozeError, Wor
 from snoozeml.lifecycle import events
 from snoozeml.lifecycle.cpu import engine_threads
 from snoozeml.lifecycle.footprints import Footprints
-from snoozeml.lifecycle.memory import OomWatch, proportional_bytes
+from snoozeml.lifecycle.memory import OomWatch, available_bytes, proportional_bytes
 from snoozeml.lifecycle.plans import PlanStore
 from snoozeml.lifecycle.pools import Pools
 from snoozeml.lifecycle.process import Launcher, describe_exit
@@ -24,7 +24,7 @@ from snoozeml.lifecycle.residency import RAM, Holding, Sizes, Wanted, holding, t
 from snoozeml.lifecycle.steward import NotWantedAnyMore, Steward
 from snoozeml.lifecycle.worker import DiedLoading, Worker
 from snoozeml.telemetry.metrics import Totals
-from snoozeml.wire.frames import Frame
+from snoozeml.wire.frames import Frame, Kind
 
 _log = logging.getLogger("snoozeml.model")
 
@@ -227,6 +227,17 @@ class Crew:
         self._around.footprints.learn(member.config, member.worker.ready.device, taken)
         self._around.tasks.create_task(member.worker.stop())
 
+    def let_pack(self, number: int) -> None:
+        """Let a worker pack its weights, if there is room for what that takes for a moment."""
+        if self.plan is None or self.plan.packed_graph is None:
+            return
+        room_bytes = self._around.steward.left_bytes()
+        free_bytes = available_bytes()
+        if free_bytes is not None:
+            room_bytes = min(room_bytes, free_bytes)
+        if self.plan.packing_bytes <= room_bytes:
+            self.worker(number).channel.send(Kind.PACK)
+
     def kill(self, number: int, because: SnoozeError | None = None) -> None:
         """End a worker at once.
 
@@ -286,7 +297,6 @@ class Crew:
     async def _launch_with(self, plan: Plan, number: int) -> Worker:
         config, around = self.config, self._around
         self.plan = plan
-        may_pack = self._claim_packing(plan, self._members[number])
         # Replicas share the cores that one would have for itself.
         cores = max(1, around.cores // (self.size + 1))
         spec = WorkerSpec(
@@ -298,7 +308,6 @@ class Crew:
             max_batch_delay_s=config.max_batch_delay_ms / 1000,
             batching=config.batching,
             threads=engine_threads(config.threads, plan, cores),
-            may_pack=may_pack,
         )
         return await Worker.start(
             around.launcher,
@@ -306,17 +315,6 @@ class Crew:
             lambda frames: self._owner.receive(number, frames),
             around.steward.pools.released,
         )
-
-    def _claim_packing(self, plan: Plan, member: _Member) -> bool:
-        """Claim the memory that packed weights would take, if that much is left."""
-        claimed = member.claimed or {}
-        claimed_bytes = claimed.get(RAM, 0)
-        least = self._around.footprints.least(self.config)
-        packed_bytes = max(claimed_bytes, plan.weights_bytes + least[RAM])
-        if packed_bytes - claimed_bytes > self._around.steward.left_bytes():
-            return False
-        member.claim({**claimed, RAM: packed_bytes})
-        return True
 
     def _died_loading(self, number: int, death: DiedLoading) -> events.Event:
         """A process that dies may have been unlucky, where a model that is refused is broken."""
@@ -376,3 +374,16 @@ class Crew:
         del self._members[number]
         self._owner.tell(news)
         self._around.steward.look_again()
+
+
+def worker_settings(config: ModelConfig) -> tuple[object, ...]:
+    """The settings that a worker gets when it starts, and keeps."""
+    return (
+        config.path,
+        config.device,
+        config.max_batch_size,
+        config.max_batch_tokens,
+        config.max_batch_delay_ms,
+        config.batching,
+        config.threads,
+    )

@@ -16,10 +16,10 @@ from snoozeml.wire.frames import Frame, Kind
 
 _log = logging.getLogger("snoozeml.worker")
 
-# A worker whose socket is closed has nothing left to do but to exit; one that was asked to leave
-# may have a batch to finish.
+# A worker whose socket is closed has nothing left to do but to exit. Nor has one that is asked to
+# leave, since nobody waits for it any more; but it may be in the middle of a run that nobody wants.
 _EXIT_TIMEOUT_S = 1.0
-_STOP_TIMEOUT_S = 10.0
+_STOP_TIMEOUT_S = 2.0
 
 
 Released = Callable[[int], Awaitable[None]]

@@ -6,6 +6,7 @@ Exit status 0 means that the outcome is complete, be it a plan or an error.
 import os
 import sys
 import traceback
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,8 @@ import msgspec
 from snoozeml.core.plan import Format, PrepareJob, PrepareOutcome
 from snoozeml.errors import Internal, OutOfMemory, SnoozeError
 
-_NICENESS: Final = 5  # models that are being served go first
+_NICENESS: Final = 5
+_AUTOGROUP: Final = Path("/proc/self/autogroup")
 
 _MODULES: Final[dict[Format, str]] = {
     "onnx": "snoozeml.prepare.onnx_model",
@@ -52,13 +54,25 @@ def _prepare(job: PrepareJob) -> PrepareOutcome:
     # Both are read when the libraries are loaded, so the import must come after them.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    os.nice(_NICENESS)
+    _give_way()
     try:
         module = import_module(_MODULES[job.format])
     except ImportError as error:
         raise Internal(f"preparing models needs snoozeml[server]: {error}") from error
     outcome: PrepareOutcome = module.prepare(job)
     return outcome
+
+
+def _give_way() -> None:
+    """Let models that are being served go first.
+
+    Linux may share the processor out between sessions first, and then niceness counts among
+    processes of one session only; so the session becomes nice, too, if it is ours alone.
+    """
+    os.nice(_NICENESS)
+    if os.getsid(0) == os.getpid():
+        with suppress(OSError):  # no such sharing here
+            _AUTOGROUP.write_text(str(_NICENESS))
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ class PlanCache:
             os.utime(folder / PLAN_FILE)
         except (OSError, msgspec.MsgspecError):
             return None
-        return msgspec.structs.replace(stored.plan, graph=str(folder / stored.plan.graph))
+        return _placed(stored.plan, folder)
 
     @contextmanager
     def draft(self) -> Iterator[Path]:
@@ -88,7 +88,7 @@ class PlanCache:
         """Turn a draft into the plan of this name, then make room for it.
 
         Args:
-            plan: its `graph` is the name of a file in the draft.
+            plan: its graphs are names of files in the draft.
 
         Returns: the plan under its final path; another process's, if that was quicker.
         """
@@ -107,7 +107,7 @@ class PlanCache:
             with suppress(OSError):  # what cannot be removed now is tried again next time
                 self._make_room()
                 self._forget_old_entries()
-        return quicker or msgspec.structs.replace(plan, graph=str(folder / plan.graph))
+        return quicker or _placed(plan, folder)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -146,6 +146,11 @@ class PlanCache:
         for entry in (self._cache_dir / INDEX_FOLDER).glob("*.json"):
             if entry.stat().st_mtime < oldest:
                 entry.unlink()
+
+
+def _placed(plan: Plan, folder: Path) -> Plan:
+    packed_graph = None if plan.packed_graph is None else str(folder / plan.packed_graph)
+    return msgspec.structs.replace(plan, graph=str(folder / plan.graph), packed_graph=packed_graph)
 
 
 def _digests(folder: Path) -> dict[str, str]:

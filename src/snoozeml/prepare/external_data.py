@@ -27,11 +27,11 @@ def external_files(model: ModelProto, folder: Path) -> list[Path]:
         ModelFailed: a reference leaves the folder, or is to something that is not a regular file
             or does not reach as far as the reference says.
     """
-    outside = (tensor for tensor in _tensors(model) if _is_external(tensor))
+    outside = (tensor for tensor in tensors(model) if _is_external(tensor))
     return sorted({_checked_file(tensor, folder) for tensor in outside})
 
 
-def _tensors(message: Any) -> Iterator[TensorProto]:
+def tensors(message: Any) -> Iterator[TensorProto]:
     """Every tensor in a message, however deep.
 
     Walks all fields that the schema has rather than a list of known places, so that no place
@@ -44,7 +44,7 @@ def _tensors(message: Any) -> Iterator[TensorProto]:
             if isinstance(part, TensorProto):
                 yield part
             else:
-                yield from _tensors(part)
+                yield from tensors(part)
 
 
 def _is_external(tensor: TensorProto) -> bool:

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from snoozeml.core.plan import FileStamp, Plan, PrepareJob, PrepareOutcome
+from snoozeml.core.plan import PLAN_FILE, FileStamp, Plan, PrepareJob, PrepareOutcome
 from snoozeml.prepare.cache import PlanCache
-from snoozeml.prepare.session import WEIGHTS_FILE
 from snoozeml.prepare.source import Source
 
 Make = Callable[[Path], Plan]
-"""Writes a plan's files to a folder and returns the plan, whose `graph` is the name of one."""
+"""Writes a plan's files to a folder and returns the plan, whose graphs are names of some."""
 
 
 def find_or_make(job: PrepareJob, source: Source, make: Make) -> PrepareOutcome:
@@ -33,6 +32,5 @@ def find_or_make(job: PrepareJob, source: Source, make: Make) -> PrepareOutcome:
 
 def _stamps_of(plan: Plan) -> tuple[FileStamp, ...]:
     """Stamps of a plan's own files; plan.json is left out, its time changes with use."""
-    graph = Path(plan.graph)
-    weights = graph.with_name(WEIGHTS_FILE)
-    return tuple(FileStamp.of(path) for path in (graph, weights) if path.exists())
+    files = sorted(Path(plan.graph).parent.iterdir())
+    return tuple(FileStamp.of(path) for path in files if path.name != PLAN_FILE)

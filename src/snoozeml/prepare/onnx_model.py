@@ -10,6 +10,7 @@ from snoozeml.core.tensors import Batching, Signature
 from snoozeml.errors import SnoozeError
 from snoozeml.prepare.batching import find_batching
 from snoozeml.prepare.making import find_or_make
+from snoozeml.prepare.packing import packed_weights
 from snoozeml.prepare.padding import find_padding
 from snoozeml.prepare.session import (
     GRAPH_FILE,
@@ -54,6 +55,7 @@ def prepare(job: PrepareJob) -> PrepareOutcome:
 def _make_plan(source: Source, draft: Path) -> Plan:
     session = optimise(source.path, draft)
     signature, batching = _describe(session, source)
+    packed = packed_weights(draft / GRAPH_FILE)
     return Plan(
         format="onnx",
         graph=GRAPH_FILE,
@@ -61,8 +63,14 @@ def _make_plan(source: Source, draft: Path) -> Plan:
         signature=signature,
         batching=batching,
         row_s=_check_plan(open_plan(draft), session, signature),
-        weights_bytes=sum(path.stat().st_size for path in draft.iterdir()),
+        weights_bytes=_size_bytes(draft) - packed.total_bytes,
+        packed_graph=GRAPH_FILE if packed.are_useful else None,
+        packing_bytes=packed.packing_bytes,
     )
+
+
+def _size_bytes(draft: Path) -> int:
+    return sum(path.stat().st_size for path in draft.iterdir())
 
 
 def _plain_plan(source: Source, because: str) -> Plan:

@@ -12,6 +12,8 @@ from snoozeml.errors import ModelFailed, OutOfMemory, SnoozeError
 
 GRAPH_FILE: Final = "plan.onnx"
 WEIGHTS_FILE: Final = "weights"
+PACKED_GRAPH_FILE: Final = "packed.onnx"
+PACKED_WEIGHTS_FILE: Final = "packed-weights"
 _SMALLEST_OUTSIDE_BYTES: Final = 1024  # smaller tensors are quicker to parse than to map
 WEIGHTS_FOLDER_ENTRY: Final = "session.model_external_initializers_file_folder_path"
 _ERRORS_ONLY: Final = 3
@@ -23,19 +25,36 @@ Session = Any
 def optimise(model: Path, folder: Path) -> Session:
     """Open a model with all optimisations, and write the resulting graph and weights to `folder`.
 
-    The result suits this processor only: level ALL lays out convolutions for its vector width.
+    The weights file holds those of matrix products twice: as they are, and packed. The result suits
+    this processor only: both packing and level ALL's convolutions depend on its vector width.
     """
-    options = _options(ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
-    options.optimized_model_filepath = str(folder / GRAPH_FILE)
-    prefix = "session.optimized_model_external_initializers"
-    options.add_session_config_entry(f"{prefix}_file_name", WEIGHTS_FILE)
-    options.add_session_config_entry(f"{prefix}_min_size_in_bytes", str(_SMALLEST_OUTSIDE_BYTES))
+    options = _options(ort.GraphOptimizationLevel.ORT_ENABLE_ALL, packed=True)
+    _write_to(folder / GRAPH_FILE, WEIGHTS_FILE, options)
     return _open(model, options)
+
+
+def write_packed(folder: Path, weights_folder: Path | None) -> None:
+    """Write a plan a second time, with all its weights, packed as well, in a file of their own."""
+    options = _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL, packed=True)
+    _write_to(folder / PACKED_GRAPH_FILE, PACKED_WEIGHTS_FILE, options)
+    _open_plan(folder, weights_folder, options)
+
+
+def _write_to(graph: Path, weights_name: str, options: Any) -> None:
+    """Have a session write what it opens."""
+    options.optimized_model_filepath = str(graph)
+    prefix = "session.optimized_model_external_initializers"
+    options.add_session_config_entry(f"{prefix}_file_name", weights_name)
+    options.add_session_config_entry(f"{prefix}_min_size_in_bytes", str(_SMALLEST_OUTSIDE_BYTES))
+    options.add_session_config_entry("session.save_external_prepacked_constant_initializers", "1")
 
 
 def open_plan(folder: Path, weights_folder: Path | None = None) -> Session:
     """Open a finished plan, the way a worker does; see `core.plan.Plan` for the folders."""
-    options = _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
+    return _open_plan(folder, weights_folder, _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL))
+
+
+def _open_plan(folder: Path, weights_folder: Path | None, options: Any) -> Session:
     graph: Path | bytes = folder / GRAPH_FILE
     if weights_folder is not None:
         options.add_session_config_entry(WEIGHTS_FOLDER_ENTRY, str(weights_folder))
@@ -80,12 +99,12 @@ def reason(error: Exception) -> str:
     return text or type(error).__name__
 
 
-def _options(level: Any) -> Any:
+def _options(level: Any, *, packed: bool = False) -> Any:
     options = ort.SessionOptions()
     options.graph_optimization_level = level
     options.intra_op_num_threads = 1  # other models are being served on the other cores
     options.log_severity_level = _ERRORS_ONLY
-    options.add_session_config_entry("session.disable_prepacking", "1")
+    options.add_session_config_entry("session.disable_prepacking", str(int(not packed)))
     return options
 
 

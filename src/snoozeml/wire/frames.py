@@ -11,7 +11,8 @@
     32      …     body
 
 Little-endian. Both ends run on one machine, so they share the monotonic clock. Bodies that are ours
-(START, READY, LOAD_FAILED, ERROR, NOTICE) are JSON of the structs in `core.plan`.
+(START, READY, LOAD_FAILED, ERROR, NOTICE) are JSON of the structs in `core.plan`. USED says that
+the model has proven used, and that its weights might be packed; PACK, that there is room for that.
 """
 
 from enum import IntEnum
@@ -31,11 +32,13 @@ class Kind(IntEnum):
     INFER = 2
     CANCEL = 3
     STOP = 4
+    PACK = 5
     READY = 16
     LOAD_FAILED = 17
     RESULT = 18
     ERROR = 19
     NOTICE = 20
+    USED = 21
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):

@@ -146,6 +146,8 @@ class _Worker:
         elif frame.kind == Kind.STOP:
             self._is_stopping = True
             self._batcher.close()
+        elif frame.kind == Kind.PACK:
+            self._packing.start()
 
     def _admit(self, frame: Frame) -> None:
         """Decode a request and queue it, or answer it where no run is needed for that."""
@@ -196,7 +198,8 @@ class _Worker:
         answered_at = _clock()  # before anybody can have an answer and come again
         self._flush()
         self._batcher.answered(run, started_at, answered_at)
-        self._packing.ran(answered_at)
+        if self._packing.has_proven_used(answered_at):
+            self._outbox.append(header(Kind.USED, 0))
         if self._notices:
             self._batcher.limit(self._runner.limits)
             while self._notices:  # another thread may add one meanwhile

@@ -1,5 +1,6 @@
-"""The second tier of a worker: weights laid out for speed, once the model has proven used."""
+"""The second tier of a worker: packed weights, once the model has proven used."""
 
+import math
 import threading
 from typing import Final
 
@@ -7,9 +8,11 @@ from snoozeml.core.plan import WorkerFailure, WorkerSpec
 from snoozeml.worker.engines import Engine
 from snoozeml.worker.failures import failure_of
 
+_ASK_AGAIN_S: Final = 60.0
+
 
 class Packing:
-    """Packs a model in the background, once, while it goes on answering.
+    """Says when to pack, and does it in the background, once, while the model goes on answering.
 
     A model proves used by runs: after a number of them, or by one that comes some time after the
     first. One that is woken, asked and left alone stays as small as it was loaded.
@@ -22,20 +25,30 @@ class Packing:
         self._engine: Final = engine
         self._notices: Final = notices
         self._after_s: Final = spec.pack_after_s
-        self._is_pending = spec.may_pack and engine.is_packable
-        self._runs_missing = spec.pack_after_runs
+        self._is_pending = engine.is_packable
+        self._runs_missing: float = spec.pack_after_runs
         self._due_at: float | None = None
 
-    def ran(self, now: float) -> None:
-        """Count a run that has ended at `now`, in monotonic seconds."""
+    def has_proven_used(self, now: float) -> bool:
+        """Count a run that has ended at `now`, in monotonic seconds.
+
+        Returns:
+            whether to ask for room now; again after a while, unless `start` is called before.
+        """
         if not self._is_pending:
-            return
+            return False
         if self._due_at is None:
             self._due_at = now + self._after_s
         self._runs_missing -= 1
-        if self._runs_missing <= 0 or now >= self._due_at:
-            self._is_pending = False
-            threading.Thread(target=self._pack, daemon=True).start()
+        if self._runs_missing > 0 and now < self._due_at:
+            return False
+        self._runs_missing, self._due_at = math.inf, now + _ASK_AGAIN_S
+        return True
+
+    def start(self) -> None:
+        """There is room."""
+        self._is_pending = False
+        threading.Thread(target=self._pack, daemon=True).start()
 
     def _pack(self) -> None:
         try:

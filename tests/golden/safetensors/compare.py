@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 
-from snoozeml.core.plan import PrepareJob
+from snoozeml.core.plan import Plan, PrepareJob
 from snoozeml.core.tensors import Signature, TensorSpec
 from snoozeml.prepare.safetensors.model import prepare
 from snoozeml.prepare.session import Session, open_plan
@@ -14,12 +15,15 @@ HERE = Path(__file__).parent
 FOLDERS = sorted(path.parent for path in HERE.glob("*/golden.npz"))
 
 
-def largest_difference(folder: Path, cache_dir: Path) -> float:
+def largest_difference(folder: Path, cache_dir: Path, *, packed: bool = False) -> float:
     """Over all requests and outputs, relative to the largest value of the output.
 
     What is answered at masked positions has no meaning and is not compared.
+
+    Args:
+        packed: ask the plan's packed graph, which there must be.
     """
-    signature, session = opened(folder, cache_dir)
+    signature, session = opened(folder, cache_dir, packed=packed)
     specs = {spec.name: spec for spec in signature.outputs}
     largest = 0.0
     for inputs, wanted in requests(folder):
@@ -31,7 +35,7 @@ def largest_difference(folder: Path, cache_dir: Path) -> float:
     return largest
 
 
-def opened(folder: Path, cache_dir: Path) -> tuple[Signature, Session]:
+def opened(folder: Path, cache_dir: Path, *, packed: bool = False) -> tuple[Signature, Session]:
     """The plan of a checkpoint, ready to run."""
     job = PrepareJob(
         model_path=str(folder),
@@ -42,8 +46,18 @@ def opened(folder: Path, cache_dir: Path) -> tuple[Signature, Session]:
     )
     plan = prepare(job).plan
     assert plan is not None
+    return plan.signature, _open_packed(plan) if packed else _open(plan)
+
+
+def _open(plan: Plan) -> Session:
     weights_folder = None if plan.weights_folder is None else Path(plan.weights_folder)
-    return plan.signature, open_plan(Path(plan.graph).parent, weights_folder)
+    return open_plan(Path(plan.graph).parent, weights_folder)
+
+
+def _open_packed(plan: Plan) -> Session:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(plan.packed_graph, options)
 
 
 def _check_shape(spec: TensorSpec, answer: Array) -> None:

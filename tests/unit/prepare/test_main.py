@@ -1,5 +1,9 @@
 """Every way a job can end is an outcome."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from snoozeml.core.plan import PrepareJob
@@ -49,3 +53,26 @@ def test_a_bug_leaves_its_traceback_on_standard_error(
     printed = capsys.readouterr()
     assert "RuntimeError: our secret" in printed.err
     assert printed.out == ""
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/autogroup").exists(), reason="the kernel shares between processes only"
+)
+@pytest.mark.parametrize("of_its_own", [True, False])
+def test_preparing_gives_way_to_all_whom_it_does_not_share_a_session_with(of_its_own: bool) -> None:
+    """And in a session that it shares, others stay as they are."""
+    code = (
+        "from pathlib import Path\n"
+        "from snoozeml.prepare.__main__ import _give_way\n"
+        "was = Path('/proc/self/autogroup').read_text()\n"
+        "_give_way()\n"
+        "print(Path('/proc/self/autogroup').read_text() != was)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        start_new_session=of_its_own,
+    )
+    assert run.stdout.strip() == str(of_its_own)

@@ -14,7 +14,6 @@ from snoozeml.errors import ModelFailed
 from snoozeml.worker.engines import onnx
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
-LARGE = 2**30
 
 
 class Opened(NamedTuple):
@@ -68,7 +67,7 @@ def _optimises(options: Any) -> bool:
 def spec(device: str) -> WorkerSpec:
     """A prepared model whose plan and original can be told apart."""
     made = harness.spec(
-        Signature((), ()), "/p/plan.onnx", prepared=True, weights_bytes=LARGE, device=device
+        Signature((), ()), "/p/plan.onnx", prepared=True, packed=True, device=device
     )
     return replace(made, plan=replace(made.plan, source="/m/original.onnx"))
 

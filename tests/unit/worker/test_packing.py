@@ -28,28 +28,33 @@ def packing(engine: FakeEngine, **settings: Any) -> Packing:
         ([9.0], False),
     ],
 )
-def test_a_model_is_packed_after_some_runs_or_one_long_after_the_first(
+def test_a_model_proves_used_by_some_runs_or_one_long_after_the_first(
     ends_of_runs: list[float], is_used: bool
 ) -> None:
     engine = FakeEngine()
     subject = packing(engine, pack_after_runs=3, pack_after_s=2.0)
-    for now in ends_of_runs:
-        assert not engine.packed.is_set()
-        subject.ran(now)
-    assert engine.packed.wait(LONG_S if is_used else 0.05) is is_used
+    *early, last = ends_of_runs
+    assert not any(subject.has_proven_used(now) for now in early)
+    assert subject.has_proven_used(last) is is_used
+    assert not engine.packed.is_set(), "there might be no room"
 
 
-def test_a_model_is_packed_once() -> None:
+def test_where_there_was_no_room_it_asks_again_a_minute_later() -> None:
+    subject = packing(FakeEngine(), pack_after_runs=1)
+    asked_at = [now for now in range(200) if subject.has_proven_used(now)]
+    assert asked_at == [0, 60, 120, 180]
+
+
+def test_a_model_is_packed_once_there_is_room_and_asks_no_more() -> None:
     engine = FakeEngine()
     subject = packing(engine, pack_after_runs=1)
-    subject.ran(0.0)
+    assert subject.has_proven_used(0.0)
+    subject.start()
     assert engine.packed.wait(LONG_S)
-    engine.packed.clear()
-    subject.ran(100.0)
-    assert not engine.packed.wait(0.05)
+    assert not subject.has_proven_used(1000.0)
 
 
-def test_a_model_that_may_not_take_more_memory_is_not_packed() -> None:
+def test_a_model_that_has_nothing_to_gain_does_not_ask() -> None:
     engine = FakeEngine()
-    packing(engine, pack_after_runs=1, may_pack=False).ran(0.0)
-    assert not engine.packed.wait(0.05)
+    engine.is_packable = False
+    assert not packing(engine, pack_after_runs=1).has_proven_used(0.0)

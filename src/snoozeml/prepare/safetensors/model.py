@@ -16,6 +16,7 @@ from snoozeml.core.plan import FileStamp, Plan, PrepareJob, PrepareOutcome
 from snoozeml.core.tensors import Signature, TensorSpec
 from snoozeml.errors import ModelFailed
 from snoozeml.prepare.making import find_or_make
+from snoozeml.prepare.packing import PackedWeights, packed_weights
 from snoozeml.prepare.safetensors.architectures import find
 from snoozeml.prepare.safetensors.checkpoint import INDEX_FILE, read_checkpoint, weight_files
 from snoozeml.prepare.safetensors.configuration import Config
@@ -28,7 +29,15 @@ from snoozeml.prepare.safetensors.sentence import (
     module_tensors,
     read_modules,
 )
-from snoozeml.prepare.session import GRAPH_FILE, Session, failure, open_plan
+from snoozeml.prepare.session import (
+    GRAPH_FILE,
+    PACKED_GRAPH_FILE,
+    PACKED_WEIGHTS_FILE,
+    Session,
+    failure,
+    open_plan,
+    write_packed,
+)
 from snoozeml.prepare.source import Source
 from snoozeml.prepare.trials import trials_of
 from snoozeml.wire.tensors import DTYPES, Array
@@ -76,6 +85,7 @@ def _make_plan(folder: Path, checkpoint: list[Path], modules: list[Module], draf
     graph = build(folder, checkpoint, modules)
     weights_folder = graph.write(draft)
     session = _open(draft, weights_folder)
+    packed = _pack(draft, weights_folder)
     return Plan(
         format="safetensors",
         graph=GRAPH_FILE,
@@ -85,7 +95,19 @@ def _make_plan(folder: Path, checkpoint: list[Path], modules: list[Module], draf
         batching="merge",
         row_s=_row_s(session, graph),
         weights_bytes=graph.weights_bytes,
+        packed_graph=PACKED_GRAPH_FILE if packed.are_useful else None,
+        packing_bytes=packed.packing_bytes,
     )
+
+
+def _pack(draft: Path, weights_folder: Path | None) -> PackedWeights:
+    """Write the plan a second time with packed weights, unless there is nothing to gain."""
+    write_packed(draft, weights_folder)
+    packed = packed_weights(draft / PACKED_GRAPH_FILE)
+    if not packed.are_useful:
+        for name in (PACKED_GRAPH_FILE, PACKED_WEIGHTS_FILE):
+            (draft / name).unlink(missing_ok=True)
+    return packed
 
 
 def build(folder: Path, checkpoint: list[Path], modules: list[Module]) -> Graph:

@@ -30,7 +30,7 @@ class Engine(Protocol):
         """
 
     def pack(self) -> None:
-        """Make later runs faster for more memory, while runs go on; answers stay the same.
+        """Make later runs faster, while runs go on; answers stay the same.
 
         Called at most once, from another thread than `infer`. It gives way to runs where it can.
 

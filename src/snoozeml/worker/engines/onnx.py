@@ -1,6 +1,7 @@
 """ONNX Runtime as an engine."""
 
 import re
+import threading
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -32,12 +33,6 @@ _OUT_OF_MEMORY: Final = re.compile(
 _OUTSIDE_A_TABLE: Final = "element out of data bounds"  # a token id that the model does not have
 _LABEL: Final = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
-_WORTH_PACKING_BYTES: Final = 2**20
-"""Below this, packed weights save a run a few microseconds (measured: 12 µs at 0.8 MB)."""
-
-_TREES: Final = frozenset({"xgboost", "lightgbm"})
-"""Formats whose plans are laid out for speed at the first load already."""
-
 _SMALLEST_GRAPH: Final = (
     b'\x08\x0a:7\x0a\x10\x0a\x01x\x12\x01y"\x08Identity\x12\x01gZ\x0f\x0a\x01x\x12\x0a\x0a\x08\x08\x01'
     b"\x12\x04\x0a\x02\x08\x01b\x0f\x0a\x01y\x12\x0a\x0a\x08\x08\x01\x12\x04\x0a\x02\x08\x01B\x04\x0a\x00\x10\x14"
@@ -55,8 +50,9 @@ def warm_up() -> None:
 class OnnxEngine:
     """A session of ONNX Runtime on a plan, or on the original file where there is no plan.
 
-    A plan's weights are used as they lie in its file at first, which makes loading a matter of
-    milliseconds; `pack` lays them out anew.
+    A plan's weights are used as they are at first, which makes loading a matter of milliseconds.
+    `pack` changes over to packed copies of them, which run faster, and are mapped and shared like
+    the others; to find them takes longer.
 
     Raises:
         ModelFailed: the session cannot be made, or not on the device that was asked for.
@@ -73,22 +69,25 @@ class OnnxEngine:
             self._provider = (_CPU, {})
             session = self._open(packed=False)
         self.device: Final = _device(spec.device, session.get_providers()[0])
-        is_large = spec.plan.weights_bytes >= _WORTH_PACKING_BYTES
-        is_worth_it = is_large and spec.plan.format not in _TREES
-        self.is_packable: Final = spec.plan.prepared and is_worth_it and self.device == "cpu"
+        self.is_packable: Final = spec.plan.packed_graph is not None and self.device == "cpu"
         self._run = session.run
+        self._running: Final = threading.Lock()
 
     def infer(self, inputs: Tensors, outputs: Sequence[str]) -> Sequence[Array]:
         try:
-            found: Sequence[Array] = self._run(outputs, inputs, None)
+            with self._running:
+                found: Sequence[Array] = self._run(outputs, inputs, None)
         except Exception as error:  # they share none here either
             kind = InvalidInput if _OUTSIDE_A_TABLE in str(error) else InferenceFailed
             raise _named(error, kind, self._spec.plan.graph) from error
         return found
 
     def pack(self) -> None:
-        # A run that is under way keeps the old session until it ends.
-        self._run = self._open(packed=True).run
+        session = self._open(packed=True)
+        leaving, self._run = [self._run], session.run
+        with self._running:  # no run has the old session now, so none has to give it back
+            pass
+        run_politely(leaving.clear, NOBODY_WAITS)
 
     def _open(self, *, packed: bool) -> Any:
         """A session without the checks that its public class makes at each run.
@@ -99,7 +98,7 @@ class OnnxEngine:
         plan, on_cpu = self._spec.plan, provider == _CPU
         options = _session_options(self._spec, prepared=plan.prepared and on_cpu, packed=packed)
         try:
-            graph = _graph(plan, on_cpu=on_cpu)
+            graph = _graph(plan, on_cpu=on_cpu, packed=packed)
             if on_cpu:
                 return _open_on_cpu(graph, options, NOBODY_WAITS if packed else SOMEBODY_WAITS)
             providers = [(provider, provider_options), _CPU]
@@ -109,8 +108,10 @@ class OnnxEngine:
         return session._sess
 
 
-def _graph(plan: Plan, *, on_cpu: bool) -> str | bytes:
+def _graph(plan: Plan, *, on_cpu: bool, packed: bool) -> str | bytes:
     """For a path, the engine looks for weights beside the graph, whatever else it is told."""
+    if packed and plan.packed_graph is not None:
+        return plan.packed_graph
     if plan.source is not None and not on_cpu:
         return plan.source
     return plan.graph if plan.weights_folder is None else Path(plan.graph).read_bytes()
@@ -144,7 +145,7 @@ def _session_options(spec: WorkerSpec, *, prepared: bool, packed: bool) -> Any:
     if prepared:  # it is optimised already
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.add_session_config_entry("session.disable_prepacking", str(int(not packed)))
-    if spec.plan.weights_folder is not None:
+    if spec.plan.weights_folder is not None and not packed:
         options.add_session_config_entry(_WEIGHTS_FOLDER_ENTRY, spec.plan.weights_folder)
     return options
 
