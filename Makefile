@@ -21,7 +21,7 @@ $(INSTALLED): pyproject.toml constraints.txt scripts/venv.sh
 	scripts/venv.sh $(VENV) $(PYTHON)
 	@touch $@
 
-demo: $(INSTALLED) ## Two sample models: woken, asked, and let sleep again.
+demo: $(INSTALLED) ## Three sample models: woken, asked, and let sleep again.
 	$(BIN)/python examples/demo.py
 
 run: $(INSTALLED) ## Serve the sample models on port 8080.

@@ -131,8 +131,9 @@ def ask_minilm(server: Server) -> float:
 def embed(server: Server, text: str) -> tuple[np.ndarray, float]:
     """A text as a vector of length 1, and how long the answer took, in milliseconds."""
     tokens = np.array([tokenizer().encode(text).ids])
-    outputs, took_ms = infer(server, "minilm", tensor("input_ids", tokens))
-    return outputs["sentence_embedding"][0], took_ms
+    name = "sentence_embedding"
+    outputs, took_ms = infer(server, "minilm", tensor("input_ids", tokens), outputs=[name])
+    return outputs[name][0], took_ms
 
 
 @cache
@@ -204,18 +205,22 @@ def tensor(name: str, values: np.ndarray) -> dict[str, Any]:
 
 
 def infer(
-    server: Server, model: str, *inputs: dict[str, Any]
+    server: Server, model: str, *inputs: dict[str, Any], outputs: list[str] | None = None
 ) -> tuple[dict[str, np.ndarray], float]:
-    """The outputs by name, and how long they took to come, in milliseconds."""
-    body = json.dumps({"inputs": inputs}).encode()
+    """The outputs by name, and how long they took to come, in milliseconds.
+
+    Args:
+        outputs: those that are wanted; None: all.
+    """
+    body = json.dumps({"inputs": inputs, "outputs": outputs}).encode()
     started = time.perf_counter()
     answer = ask(server, "POST", f"/v1/models/{model}/infer", body)
     took_ms = (time.perf_counter() - started) * 1000
-    outputs = {
+    arrays = {
         output["name"]: np.array(output["data"]).reshape(output["shape"])
         for output in answer["outputs"]
     }
-    return outputs, took_ms
+    return arrays, took_ms
 
 
 def ask(server: Server, method: str, path: str, body: bytes | None = None) -> Any:
