@@ -37,6 +37,8 @@ _REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("nomic-authors", {"rotary_scaling_factor": 2}, "rotary_scaling_factor"),
     ("nomic-authors", {"use_rms_norm": True}, "use_rms_norm"),
     ("gte", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+    ("gte", {"rope_parameters": {"type": "yarn"}}, "type"),
+    ("gte", {"rope_scaling": {"type": "ntk", "factor": 2.0}}, "rope_scaling"),
     ("gte-authors", {"layer_norm_type": "rms_norm"}, "layer_norm_type"),
     ("gte-authors", {"logn_attention_scale": True}, "logn_attention_scale"),
     ("gte-authors", {"pack_qkv": False}, "pack_qkv"),
@@ -45,6 +47,7 @@ _REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("gte-authors", {"rope_scaling": {"type": "ntk", "factor": 2.0, "mixed_b": 0.6}}, "mixed_b"),
     ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type"),
     ("jina", {"position_embedding_type": "absolute"}, "position_embedding_type"),
+    ("jina", {"is_decoder": True}, "is_decoder"),
     ("jina", {"feed_forward_type": "original"}, "feed_forward_type"),
 ]
 

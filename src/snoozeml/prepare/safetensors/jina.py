@@ -28,6 +28,7 @@ _QKV: Final = ("attention.self.query", "attention.self.key", "attention.self.val
 
 
 def encode(g: Graph, config: Config) -> Encoded:
+    config.require("is_decoder", False)
     config.text("position_embedding_type")
     config.require("position_embedding_type", "alibi")
     config.require("feed_forward_type", *_GATES)

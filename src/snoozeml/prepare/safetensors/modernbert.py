@@ -8,7 +8,7 @@ from snoozeml.prepare.safetensors.blocks import activation, embedding, linear, l
 from snoozeml.prepare.safetensors.configuration import Config
 from snoozeml.prepare.safetensors.family import text_family
 from snoozeml.prepare.safetensors.graph import Graph, Value, Weights
-from snoozeml.prepare.safetensors.positions import Rotary, configured_frequencies, window_bias
+from snoozeml.prepare.safetensors.positions import Rotary, parametrised_frequencies, window_bias
 from snoozeml.prepare.safetensors.text import Encoded, SelfAttention, Tokens, token_inputs
 
 _EPS: Final = 1e-5
@@ -61,7 +61,7 @@ def _kind(g: Graph, config: Config, tokens: Tokens, name: str) -> _Kind:
     bias = window_bias(g, tokens, config.size("local_attention", 128) // 2) if sliding else None
     theta = config.number(_OLD_THETAS[name], _THETAS[name])
     parameters = config.section("rope_parameters").section(name)
-    found = configured_frequencies(features // count, parameters, theta)
+    found = parametrised_frequencies(features // count, parameters, theta)
     return _Kind(SelfAttention(count, features, bias), Rotary(g, tokens, found))
 
 

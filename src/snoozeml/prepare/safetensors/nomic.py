@@ -65,7 +65,7 @@ def _frequencies(config: Config) -> Array:
     size = config.size("hidden_size") // config.size("num_attention_heads")
     config.require("head_dim", size)
     if "rope_parameters" in config or "n_embd" not in config:
-        return configured_frequencies(size, config.section("rope_parameters"), _THETA)
+        return configured_frequencies(size, config, _THETA)
     config.number("rotary_emb_fraction")  # without it positions would not be rotated
     return frequencies(size, config.number("rotary_emb_base"))
 

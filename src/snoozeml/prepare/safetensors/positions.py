@@ -54,16 +54,25 @@ def frequencies(size: int, theta: float, divisor: float = 1.0) -> Array:
     return found
 
 
-def configured_frequencies(size: int, parameters: Config, default_theta: float) -> Array:
-    """As `rope_parameters` say.
+def configured_frequencies(size: int, config: Config, default_theta: float) -> Array:
+    """As `rope_parameters`, or `rope_theta` alone, say.
 
     Raises:
         UnsupportedArchitecture: they ask for a kind of scaling that we do not know.
     """
-    parameters.require("rope_type", "default", "linear")
+    config.require("rope_scaling")
+    config.require("partial_rotary_factor", 1.0)
+    theta = config.number("rope_theta", default_theta)
+    return parametrised_frequencies(size, config.section("rope_parameters"), theta)
+
+
+def parametrised_frequencies(size: int, parameters: Config, default_theta: float) -> Array:
+    """Like `configured_frequencies`, by one of several sets of `rope_parameters`."""
+    for key in ("rope_type", "type"):
+        parameters.require(key, "default", "linear")
     parameters.require("partial_rotary_factor", 1.0)
-    scaled = parameters.text("rope_type", "default") == "linear"
-    divisor = parameters.number("factor") if scaled else 1.0
+    kind = parameters.text("rope_type", parameters.text("type", "default"))
+    divisor = parameters.number("factor") if kind == "linear" else 1.0
     return frequencies(size, parameters.number("rope_theta", default_theta), divisor)
 
 
