@@ -12,7 +12,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from references.reference import Reference, Transformers, case, saved, texts
+from references.reference import Reference, Transformers, case, prefixed, texts
 
 _SIZES: dict[str, Any] = {
     "vocab_size": 40,
@@ -48,9 +48,11 @@ _AUTHORS: dict[str, Any] = {
 }
 
 
-def _case(model: type[PreTrainedModel], **options: Any) -> Callable[[], Reference]:
-    types = options.get("type_vocab_size", 0)
-    return case(model, GteConfig(**_SIZES | options), texts(40, types=types))
+def _case(
+    model: type[PreTrainedModel], *, original: bool = False, **options: Any
+) -> Callable[[], Reference]:
+    inputs = texts(40, types=options.get("type_vocab_size", 0))
+    return case(model, GteConfig(**_SIZES | options), inputs, original=original)
 
 
 def _authors(
@@ -60,9 +62,10 @@ def _authors(
         rope = {"rope_type": "default", "rope_theta": 500.0} | _ntk(options.get("rope_scaling"))
         settings = _SIZES | options | {"rope_scaling": None}
         model = kind(GteConfig(**settings | {"rope_parameters": rope}))
-        reference = Transformers(model, texts(40, types=settings["type_vocab_size"]))
-        reference.config = {"architectures": [architecture]} | _AUTHORS | _SIZES | options
-        reference.tensors = saved(model, {"gte.": "new."})
+        inputs = texts(40, types=settings["type_vocab_size"])
+        config = {"architectures": [architecture]} | _AUTHORS | _SIZES | options
+        reference = Transformers(model, inputs, config=config)
+        reference.tensors = prefixed(reference.tensors, "gte.", "new.")
         return reference
 
     return make
@@ -89,7 +92,7 @@ CASES = {
     "gte-masked-lm": _case(GteForMaskedLM),
     "gte-masked-lm-untied": _case(GteForMaskedLM, **_OTHER, tie_word_embeddings=False),
     "gte-sequence-classification": _case(GteForSequenceClassification, **_OTHER),
-    "gte-token-classification": _case(GteForTokenClassification),
+    "gte-token-classification": _case(GteForTokenClassification, original=True),
     "gte-authors": _authors(GteModel, "NewModel"),
     "gte-authors-ntk": _authors(
         GteModel, "NewModel", rope_scaling={"type": "ntk", "factor": 8.0}, type_vocab_size=1

@@ -51,13 +51,15 @@ def _case(model: type[PreTrainedModel], **options: Any) -> Callable[[], Referenc
 def _old() -> Reference:
     """Settings as the first release of the architecture had them."""
     old = {
+        "architectures": ["ModernBertModel"],
+        "model_type": "modernbert",
         "global_attn_every_n_layers": 2,
         "global_rope_theta": 900.0,
         "local_rope_theta": 70.0,
         "position_embedding_type": "absolute",
     }
-    model = ModernBertModel(ModernBertConfig(**_SIZES | old))
-    return Transformers(model, texts(40), config=_SIZES | old | {"model_type": "modernbert"})
+    settings = _SIZES | old
+    return Transformers(ModernBertModel(ModernBertConfig(**settings)), texts(40), config=settings)
 
 
 CASES = {

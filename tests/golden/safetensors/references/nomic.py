@@ -13,7 +13,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from references.reference import Reference, Transformers, case, saved, texts
+from references.reference import Reference, Transformers, case, prefixed, texts
 
 _SIZES: dict[str, Any] = {
     "vocab_size": 40,
@@ -56,16 +56,19 @@ _AUTHORS: dict[str, Any] = {
 }
 
 
-def _case(model: type[PreTrainedModel], **options: Any) -> Callable[[], Reference]:
-    return case(model, NomicBertConfig(**_SIZES | options), texts(40, types=2))
+def _case(
+    model: type[PreTrainedModel], *, original: bool = False, **options: Any
+) -> Callable[[], Reference]:
+    config = NomicBertConfig(**_SIZES | options)
+    return case(model, config, texts(40, types=2), original=original)
 
 
 def _authors(
     model: PreTrainedModel, architecture: str, prefix: str, **options: Any
 ) -> Transformers:
-    reference = Transformers(model, texts(40, types=2))
-    reference.config = {"architectures": [architecture]} | _AUTHORS | options
-    reference.tensors = saved(model, {"nomic_bert.": prefix})
+    settings = {"architectures": [architecture]} | _AUTHORS | options
+    reference = Transformers(model, texts(40, types=2), config=settings)
+    reference.tensors = prefixed(reference.tensors, "nomic_bert.", prefix)
     return reference
 
 
@@ -110,7 +113,7 @@ CASES = {
     "nomic-other": _case(NomicBertModel, **_OTHER),
     "nomic-masked-lm": _case(NomicBertForMaskedLM),
     "nomic-sequence-classification": _case(NomicBertForSequenceClassification, **_OTHER),
-    "nomic-token-classification": _case(NomicBertForTokenClassification),
+    "nomic-token-classification": _case(NomicBertForTokenClassification, original=True),
     "nomic-authors": _swiglu,
     "nomic-authors-biased": _glu_with_biases,
     "nomic-authors-pretraining": _pretraining,

@@ -36,7 +36,10 @@ class Transformers:
     Its own initialisation has biases of zero and scales of one, and would hide where they go.
 
     Args:
-        config: settings as other code saves them; without them, as the library does.
+        config: settings, and the architecture's name, as other code saves them; without them, as
+            the library does.
+        original: whether tensors have the names of the authors' own code, which the library gives
+            them unless told not to; for few models they differ.
     """
 
     def __init__(
@@ -44,7 +47,9 @@ class Transformers:
         model: PreTrainedModel,
         inputs: Sequence[Arrays],
         seed: int = 0,
+        *,
         config: dict[str, Any] | None = None,
+        original: bool = True,
     ) -> None:
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
@@ -53,9 +58,9 @@ class Transformers:
                 parameter.add_(0.1 * noise)
         self._model = model.eval()
         self.inputs = inputs
-        saved_config, self.tensors = _saved(model)
-        settings = saved_config if config is None else config
-        self.config = settings | {"architectures": [type(model).__name__]}
+        usual, self.tensors = _saved(model, original)
+        version = {"transformers_version": usual["transformers_version"]}
+        self.config = usual if config is None else config | version
 
     def infer(self, inputs: Arrays) -> Arrays:
         with torch.no_grad():
@@ -72,35 +77,28 @@ def case(
     model: type[PreTrainedModel],
     config: PreTrainedConfig,
     inputs: Sequence[Arrays],
+    *,
+    original: bool = True,
     **options: bool,
 ) -> Callable[[], Reference]:
     """Makes a reference when called. Args: options: of the model's constructor."""
-    return lambda: Transformers(model(config, **options), inputs)
+    return lambda: Transformers(model(config, **options), inputs, original=original)
 
 
-def _saved(model: PreTrainedModel) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Configuration and tensors as the library saves them: tied ones once, under the old names."""
+def _saved(model: PreTrainedModel, original: bool) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Configuration and tensors as the library saves them, tied ones once."""
     with TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
+        model.save_pretrained(folder, save_original_format=original)
         config = json.loads(Path(folder, "config.json").read_text())
         return config, load_file(Path(folder, "model.safetensors"))
 
 
-def saved(model: PreTrainedModel, prefixes: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """The checkpoint as `save_pretrained` writes it: under the names of the authors' own code.
-
-    Args:
-        prefixes: to replace, as the library has its own for the whole model.
-    """
-    with TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        tensors = load_file(Path(folder) / "model.safetensors")
-    for old, new in prefixes.items():
-        tensors = {
-            new + name.removeprefix(old) if name.startswith(old) else name: tensor
-            for name, tensor in tensors.items()
-        }
-    return tensors
+def prefixed(tensors: Mapping[str, np.ndarray], old: str, new: str) -> dict[str, np.ndarray]:
+    """Tensors of a model that others save under another prefix than the library does."""
+    return {
+        new + name.removeprefix(old) if name.startswith(old) else name: tensor
+        for name, tensor in tensors.items()
+    }
 
 
 def texts(
