@@ -28,6 +28,8 @@ class Module(NamedTuple):
     Attributes:
         kind: the class's name.
         folder: relative to the model's.
+        files: with its configuration.
+        weights: with its tensors; empty where it has none.
     """
 
     kind: str
