@@ -8,7 +8,7 @@ import onnx
 import pytest
 from examples.sample_models import MINILM, unpack
 
-from snoozeml.core.plan import Plan, PrepareJob
+from snoozeml.core.plan import Plan, Precision, PrepareJob
 from snoozeml.prepare.safetensors.model import prepare
 from snoozeml.prepare.session import Session, open_plan
 from snoozeml.wire.tensors import Array, Tensors
@@ -19,19 +19,29 @@ pytestmark = pytest.mark.timeout(300)  # the first run fetches the model
 
 
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
-    folder = tmp_path_factory.mktemp("models")
-    unpack(MINILM, folder)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    models = tmp_path_factory.mktemp("models")
+    unpack(MINILM, models)
+    return models / "minilm"
+
+
+def made(folder: Path, precision: Precision) -> Plan:
     job = PrepareJob(
-        model_path=str(folder / "minilm"),
+        model_path=str(folder),
         format="safetensors",
+        precision=precision,
         toolchain="t",
-        cache_dir=str(folder / "cache"),
+        cache_dir=str(folder.parent / "cache"),
         cache_limit_bytes=1 << 30,
     )
-    made = prepare(job).plan
-    assert made is not None
-    return made
+    plan = prepare(job).plan
+    assert plan is not None
+    return plan
+
+
+@pytest.fixture(scope="module")
+def plan(folder: Path) -> Plan:
+    return made(folder, "fp32")
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +93,15 @@ def test_the_weights_stay_where_they_were_published(plan: Plan) -> None:
     outside = [{entry.key: entry.value for entry in tensor.external_data} for tensor in weights]
     assert {place["location"] for place in outside if place} == {"model.safetensors"}
     assert sum(int(place["length"]) for place in outside if place) > 80e6
+
+
+def test_in_integers_every_embedding_points_nearly_the_same_way(
+    folder: Path, golden: Tensors
+) -> None:
+    plan = made(folder, "int8")
+    session = open_plan(Path(plan.graph).parent)
+    wanted = golden["sentence_embedding"]
+    got = np.concatenate([embed(session, golden, [row]) for row in range(len(wanted))])
+    lengths = np.linalg.norm(wanted, axis=1) * np.linalg.norm(got, axis=1)
+    cosines = (wanted * got).sum(axis=1) / lengths
+    assert cosines.min() > 0.99, cosines

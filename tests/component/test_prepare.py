@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from onnx import helper
 
 import models
-from snoozeml.core.plan import PLAN_FILE, Plan
+from snoozeml.core.plan import PLAN_FILE, Origin, Plan
 from snoozeml.errors import ModelFailed
 from snoozeml.lifecycle import plans
 from snoozeml.lifecycle.plans import PlanStore, toolchain
@@ -59,7 +59,7 @@ def store(cache_dir: Path) -> PlanStore:
 
 
 def ensure(cache_dir: Path, model: Path) -> Plan:
-    return asyncio.run(store(cache_dir).ensure(model, "onnx"))
+    return asyncio.run(store(cache_dir).ensure(Origin(model, "onnx")))
 
 
 def plan_folder(plan: Plan) -> Path:
@@ -114,9 +114,9 @@ def test_a_plan_needs_none_of_the_model_files(cache_dir: Path, tmp_path: Path) -
 def test_a_plan_is_known_without_a_process(
     cache_dir: Path, model: Path, processes: asyncio.Queue[Process]
 ) -> None:
-    assert store(cache_dir).known(model, "onnx") is None
+    assert store(cache_dir).known(Origin(model, "onnx")) is None
     plan = ensure(cache_dir, model)
-    assert store(cache_dir).known(model, "onnx") == plan
+    assert store(cache_dir).known(Origin(model, "onnx")) == plan
     assert ensure(cache_dir, model) == plan
     assert processes.qsize() == 1
 
@@ -124,7 +124,7 @@ def test_a_plan_is_known_without_a_process(
 def test_using_a_plan_renews_its_time_of_use(cache_dir: Path, model: Path) -> None:
     described = plan_folder(ensure(cache_dir, model)) / PLAN_FILE
     os.utime(described, (0, 0))
-    store(cache_dir).known(model, "onnx")
+    store(cache_dir).known(Origin(model, "onnx"))
     assert described.stat().st_mtime == 0
     ensure(cache_dir, model)
     assert described.stat().st_mtime > 0
@@ -133,12 +133,12 @@ def test_using_a_plan_renews_its_time_of_use(cache_dir: Path, model: Path) -> No
 def test_a_changed_model_is_prepared_again(cache_dir: Path, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     here = store(cache_dir)
-    before = asyncio.run(here.ensure(models.linear_model(path), "onnx"))
+    before = asyncio.run(here.ensure(Origin(models.linear_model(path), "onnx")))
     models.linear_model(path, seed=1)
-    assert here.known(path, "onnx") is None
-    after = asyncio.run(here.ensure(path, "onnx"))
+    assert here.known(Origin(path, "onnx")) is None
+    after = asyncio.run(here.ensure(Origin(path, "onnx")))
     assert after.graph != before.graph
-    assert here.known(path, "onnx") == after
+    assert here.known(Origin(path, "onnx")) == after
 
 
 def test_changed_external_data_are_noticed(cache_dir: Path, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_changed_external_data_are_noticed(cache_dir: Path, tmp_path: Path) -> N
     before = ensure(cache_dir, path)
     weights = tmp_path / "weights.bin"
     weights.write_bytes(bytes(weights.stat().st_size))
-    assert store(cache_dir).known(path, "onnx") is None
+    assert store(cache_dir).known(Origin(path, "onnx")) is None
     assert ensure(cache_dir, path).graph != before.graph
 
 
@@ -161,7 +161,7 @@ def test_another_toolchain_gets_another_plan(
 ) -> None:
     before = ensure(cache_dir, model)
     monkeypatch.setattr(plans, "toolchain", lambda: "a new release")
-    assert store(cache_dir).known(model, "onnx") is None
+    assert store(cache_dir).known(Origin(model, "onnx")) is None
     assert ensure(cache_dir, model).graph != before.graph
 
 
@@ -190,7 +190,7 @@ def test_a_damaged_cache_is_rebuilt(
     before = ensure(cache_dir, model)
     whole = Path(before.graph).read_bytes()
     damage(plan_folder(before))
-    assert store(cache_dir).known(model, "onnx") is None
+    assert store(cache_dir).known(Origin(model, "onnx")) is None
     # How long a row took is measured anew; all else is as it was.
     assert replace(ensure(cache_dir, model), row_s=before.row_s) == before
     assert Path(before.graph).read_bytes() == whole
@@ -199,7 +199,9 @@ def test_a_damaged_cache_is_rebuilt(
 
 def test_daemons_that_prepare_at_once_all_succeed(cache_dir: Path, model: Path) -> None:
     async def at_once() -> list[Plan]:
-        return await asyncio.gather(*(store(cache_dir).ensure(model, "onnx") for _ in range(3)))
+        return await asyncio.gather(
+            *(store(cache_dir).ensure(Origin(model, "onnx")) for _ in range(3))
+        )
 
     prepared = asyncio.run(at_once())
     assert prepared[0].prepared
@@ -207,7 +209,7 @@ def test_daemons_that_prepare_at_once_all_succeed(cache_dir: Path, model: Path) 
     assert [path.name for path in (cache_dir / "plans").iterdir()] == [
         plan_folder(prepared[0]).name
     ]
-    assert store(cache_dir).known(model, "onnx") == prepared[0]
+    assert store(cache_dir).known(Origin(model, "onnx")) == prepared[0]
 
 
 @contextmanager
@@ -243,11 +245,11 @@ def test_an_unwritable_cache_is_no_obstacle(
 ) -> None:
     (tmp_path / "file").touch()
     here = store(tmp_path / "file")
-    plan = asyncio.run(here.ensure(model, "onnx"))
+    plan = asyncio.run(here.ensure(Origin(model, "onnx")))
     assert not plan.prepared
     assert "Not a directory" in (plan.unprepared_because or "")
-    assert here.known(model, "onnx") == plan
-    assert asyncio.run(here.ensure(model, "onnx")) == plan
+    assert here.known(Origin(model, "onnx")) == plan
+    assert asyncio.run(here.ensure(Origin(model, "onnx"))) == plan
     assert processes.qsize() == 1
 
 
@@ -256,9 +258,9 @@ def test_an_unprepared_plan_is_tried_again_after_a_while(
 ) -> None:
     (tmp_path / "file").touch()
     here = store(tmp_path / "file")
-    asyncio.run(here.ensure(model, "onnx"))
+    asyncio.run(here.ensure(Origin(model, "onnx")))
     monkeypatch.setattr(plans, "_UNPREPARED_LIFE_S", 0.0)
-    assert here.known(model, "onnx") is None
+    assert here.known(Origin(model, "onnx")) is None
 
 
 def not_a_model(path: Path) -> Path:
@@ -296,14 +298,14 @@ def test_a_model_that_cannot_be_served_says_why(
     assert message in failure.value.message
     assert str(tmp_path) not in failure.value.message
     assert not any(cache_dir.glob("plans/*"))
-    assert store(cache_dir).known(path, "onnx") is None
+    assert store(cache_dir).known(Origin(path, "onnx")) is None
 
 
 def test_cancelling_kills_the_process_and_reaps_it(
     cache_dir: Path, model: Path, processes: asyncio.Queue[Process]
 ) -> None:
     async def cancel_early() -> Process:
-        preparing = asyncio.create_task(store(cache_dir).ensure(model, "onnx"))
+        preparing = asyncio.create_task(store(cache_dir).ensure(Origin(model, "onnx")))
         process = await processes.get()
         preparing.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -325,7 +327,7 @@ def test_a_process_that_dies_is_an_error_that_says_how(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def kill_early() -> None:
-        preparing = asyncio.create_task(store(cache_dir).ensure(model, "onnx"))
+        preparing = asyncio.create_task(store(cache_dir).ensure(Origin(model, "onnx")))
         os.kill((await processes.get()).pid, signal.SIGSEGV)
         with pytest.raises(ModelFailed, match="ended by SIGSEGV"):
             await preparing
@@ -365,8 +367,9 @@ def test_no_module_is_loaded_from_the_working_folder(
 def test_the_plan_store_loads_no_engine() -> None:
     script = (
         "import sys, pathlib\n"
+        "from snoozeml.core.plan import Origin\n"
         "from snoozeml.lifecycle.plans import PlanStore\n"
-        "PlanStore(pathlib.Path('cache'), 0).known(pathlib.Path('model.onnx'), 'onnx')\n"
+        "PlanStore(pathlib.Path('cache'), 0).known(Origin(pathlib.Path('model.onnx'), 'onnx'))\n"
         "print({'numpy', 'onnx', 'onnxruntime', 'google'} & set(sys.modules))"
     )
     done = subprocess.run(

@@ -1,7 +1,7 @@
 """A plan: what prepare made of a model, and all that a worker needs to load it."""
 
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Final, Literal, NamedTuple, Self
 
 import msgspec
 
@@ -12,6 +12,8 @@ Format = Literal["onnx", "safetensors", "xgboost", "lightgbm", "python"]
 
 PLANS_FOLDER: Final = "plans"
 """Folder in the cache directory with one folder per plan, named after content and toolchain."""
+
+Precision = Literal["fp32", "int8"]
 
 INDEX_FOLDER: Final = "index"
 """Folder in the cache directory with one file per model path, naming the plan that fits it."""
@@ -60,6 +62,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     packing_bytes: int = 0
 
 
+class Origin(NamedTuple):
+    """What a plan is made from.
+
+    Attributes:
+        path: of the model's file or folder.
+        precision: in which linear layers compute; formats without such layers know only fp32.
+    """
+
+    path: Path
+    format: Format
+    precision: Precision = "fp32"
+
+
 class FileStamp(msgspec.Struct, frozen=True):
     """What a file looked like from outside: equal stamps mean equal content, without reading it.
 
@@ -105,6 +120,7 @@ class PrepareJob(msgspec.Struct, frozen=True, kw_only=True):
 
     model_path: str
     format: Format
+    precision: Precision = "fp32"
     toolchain: str
     cache_dir: str
     cache_limit_bytes: int

@@ -175,7 +175,7 @@ class ModelActor:
         if config.routing_strategy != before.routing_strategy:
             self.dispatch.choose = routing(config.routing_strategy)
         self.tell(events.LimitsChanged(_limits(config)))
-        plan = self._around.plans.known(config.path, config.format)
+        plan = self._around.plans.known(config.origin)
         if plan != self.crew.plan or worker_settings(config) != worker_settings(before):
             self.crew.plan = plan
             self.tell(events.SettingsChanged())

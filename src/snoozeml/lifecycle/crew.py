@@ -134,7 +134,7 @@ class Crew:
 
     def __init__(self, config: ModelConfig, around: Surroundings, owner: Owner) -> None:
         self.config = config
-        self.plan: Plan | None = around.plans.known(config.path, config.format)
+        self.plan: Plan | None = around.plans.known(config.origin)
         self.loads = 0
         self.cold_start_s: float | None = None
         self.freed_bytes = 0
@@ -285,14 +285,14 @@ class Crew:
 
     async def _launch(self, number: int) -> Worker:
         config, plans = self.config, self._around.plans
-        plan = await plans.ensure(config.path, config.format)
+        plan = await plans.ensure(config.origin)
         try:
             return await self._launch_with(plan, number)
         except ModelFailed:
-            if plans.known(config.path, config.format) == plan:
+            if plans.known(config.origin) == plan:
                 raise
         # Somebody has emptied the cache between the look at the plan and its loading.
-        return await self._launch_with(await plans.ensure(config.path, config.format), number)
+        return await self._launch_with(await plans.ensure(config.origin), number)
 
     async def _launch_with(self, plan: Plan, number: int) -> Worker:
         config, around = self.config, self._around

@@ -105,7 +105,7 @@ class Footprints:
 
     def _of(self, config: ModelConfig) -> Learned:
         """What is known of the model's present content, which is nothing before it has a plan."""
-        if self._plans.known(config.path, config.format) is None:
+        if self._plans.known(config.origin) is None:
             return Learned()
         file = self._file(config)
         if file not in self._learned:
@@ -113,10 +113,10 @@ class Footprints:
         return self._learned[file]
 
     def _file(self, config: ModelConfig) -> Path:
-        return self._plans.index_file(config.path, config.format).with_suffix(_SUFFIX)
+        return self._plans.index_file(config.origin).with_suffix(_SUFFIX)
 
     def _weights_bytes(self, config: ModelConfig) -> int:
-        plan = self._plans.known(config.path, config.format)
+        plan = self._plans.known(config.origin)
         if plan is not None:
             return plan.weights_bytes
         try:

@@ -24,7 +24,7 @@ from snoozeml.core.plan import (
     INDEX_FOLDER,
     PLAN_FILE,
     FileStamp,
-    Format,
+    Origin,
     Plan,
     PrepareJob,
     PrepareOutcome,
@@ -76,13 +76,13 @@ class PlanStore:
         self._toolchain = toolchain()
         self._records: dict[Path, _Record] = {}
 
-    def known(self, model_path: Path, model_format: Format) -> Plan | None:
+    def known(self, origin: Origin) -> Plan | None:
         """The plan of a model that was prepared before and has not changed since.
 
         Costs a few `stat` calls, and the first time one small file. Never raises: with a broken
         cache nothing is known.
         """
-        index_file = self.index_file(model_path, model_format)
+        index_file = self.index_file(origin)
         record = self._records.get(index_file)
         if record is None or not record.holds(self._toolchain):
             record = _read_record(index_file)
@@ -91,7 +91,7 @@ class PlanStore:
             self._records[index_file] = record
         return record.plan
 
-    async def ensure(self, model_path: Path, model_format: Format) -> Plan:
+    async def ensure(self, origin: Origin) -> Plan:
         """The plan of a model, preparing it first if need be.
 
         The caller sees to it that this is not done twice at once for one model; it would only be
@@ -103,31 +103,33 @@ class PlanStore:
             OutOfMemory: preparing it took more memory than there was.
             Internal: preparing has a bug, or its libraries are not installed.
         """
-        plan = self.known(model_path, model_format) or await self._prepare(model_path, model_format)
+        plan = self.known(origin) or await self._prepare(origin)
         if plan.prepared and plan.format != "python":
             with suppress(OSError):  # its time of use only guides what is removed first
                 os.utime(Path(plan.graph).with_name(PLAN_FILE))
         return plan
 
-    def index_file(self, model_path: Path, model_format: Format) -> Path:
+    def index_file(self, origin: Origin) -> Path:
         """Where is written down which plan fits the model; what else is known of it lies beside."""
-        name = f"{model_format}:{model_path.absolute()}".encode(errors="surrogateescape")
-        return self._cache_dir / INDEX_FOLDER / f"{blake2b(name, digest_size=20).hexdigest()}.json"
+        name = ":".join((origin.format, origin.precision, str(origin.path.absolute())))
+        key = blake2b(name.encode(errors="surrogateescape"), digest_size=20).hexdigest()
+        return self._cache_dir / INDEX_FOLDER / f"{key}.json"
 
-    async def _prepare(self, model_path: Path, model_format: Format) -> Plan:
-        outcome = await _run_prepare_process(self._job(model_path, model_format))
+    async def _prepare(self, origin: Origin) -> Plan:
+        outcome = await _run_prepare_process(self._job(origin))
         if outcome.plan is None:
             raise from_code(*(outcome.error or ("internal", "preparing gave no plan and no error")))
         record = _Record(toolchain=self._toolchain, stamps=outcome.stamps, plan=outcome.plan)
-        index_file = self.index_file(model_path, model_format)
+        index_file = self.index_file(origin)
         self._records[index_file] = record
         _write_record(index_file, record)
         return outcome.plan
 
-    def _job(self, model_path: Path, model_format: Format) -> PrepareJob:
+    def _job(self, origin: Origin) -> PrepareJob:
         return PrepareJob(
-            model_path=str(model_path.absolute()),
-            format=model_format,
+            model_path=str(origin.path.absolute()),
+            format=origin.format,
+            precision=origin.precision,
             toolchain=self._toolchain,
             cache_dir=str(self._cache_dir),
             cache_limit_bytes=self._cache_limit_bytes,

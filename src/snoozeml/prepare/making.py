@@ -20,7 +20,7 @@ def find_or_make(job: PrepareJob, source: Source, make: Make) -> PrepareOutcome:
         Whatever `make` raises.
     """
     cache = PlanCache(Path(job.cache_dir), job.cache_limit_bytes)
-    key = source.key(job.toolchain)
+    key = source.key(f"{job.toolchain} {job.precision}")
     plan = cache.find(key)
     if plan is None:
         with cache.draft() as draft:

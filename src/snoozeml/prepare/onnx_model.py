@@ -1,14 +1,16 @@
 """Turning an ONNX model into a plan."""
 
+import shutil
 from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from snoozeml.core.plan import Plan, PrepareJob, PrepareOutcome
+from snoozeml.core.plan import Plan, Precision, PrepareJob, PrepareOutcome
 from snoozeml.core.tensors import Batching, Signature
 from snoozeml.errors import SnoozeError
 from snoozeml.prepare.batching import find_batching
+from snoozeml.prepare.int8.conversion import convert
 from snoozeml.prepare.making import find_or_make
 from snoozeml.prepare.packing import packed_weights
 from snoozeml.prepare.padding import find_padding
@@ -41,7 +43,7 @@ def prepare(job: PrepareJob) -> PrepareOutcome:
     """
     source = read_source(Path(job.model_path))
     try:
-        made = find_or_make(job, source, partial(_make_plan, source))
+        made = find_or_make(job, source, partial(_make_plan, source, job.precision))
     except SnoozeError:
         raise
     except Exception as error:  # a full disk, an optimiser that cannot cope: plain loading may do
@@ -52,9 +54,12 @@ def prepare(job: PrepareJob) -> PrepareOutcome:
     return replace(made, plan=replace(made.plan, source=str(source.path)))
 
 
-def _make_plan(source: Source, draft: Path) -> Plan:
-    session = optimise(source.path, draft)
-    signature, batching = _describe(session, source)
+def _make_plan(source: Source, precision: Precision, draft: Path) -> Plan:
+    if precision == "int8":
+        session, signature, batching = _optimise_in_integers(source, draft)
+    else:
+        session = optimise(source.path, draft)
+        signature, batching = _describe(session, source)
     packed = packed_weights(draft / GRAPH_FILE)
     return Plan(
         format="onnx",
@@ -67,6 +72,15 @@ def _make_plan(source: Source, draft: Path) -> Plan:
         packed_graph=GRAPH_FILE if packed.are_useful else None,
         packing_bytes=packed.packing_bytes,
     )
+
+
+def _optimise_in_integers(source: Source, draft: Path) -> tuple[Session, Signature, Batching]:
+    """Like `optimise`, for the integer version; what it takes and gives is the model's own."""
+    signature, batching = _describe(open_plainly(source.path), source)
+    converted = convert(source.path, source.path.parent, signature, draft / "int8")
+    session = optimise(converted, draft)
+    shutil.rmtree(converted.parent)
+    return session, signature, batching
 
 
 def _size_bytes(draft: Path) -> int:

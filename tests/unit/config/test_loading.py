@@ -218,6 +218,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "max_batch_tokens": st.integers(1, 2**31 - 1),
     "max_batch_delay_ms": st.floats(0, 60_000),
     "batching": st.sampled_from(["adaptive", "fixed", "off"]),
+    "precision": st.sampled_from(["fp32", "int8"]),
     "device": st.sampled_from(["auto", "cpu", "cuda", "tensorrt", "coreml"])
     | st.integers(0, 99).map("cuda:{}".format),
     "min_residency_secs": SECONDS,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import models
 from snoozeml.config.schema import ModelConfig
-from snoozeml.core.plan import PrepareJob
+from snoozeml.core.plan import Origin, PrepareJob
 from snoozeml.lifecycle.footprints import Footprints, Learned, expected, guessed, least
 from snoozeml.lifecycle.plans import PlanStore, _Record, _write_record
 from snoozeml.lifecycle.residency import RAM
@@ -76,7 +76,7 @@ def config(tmp_path: Path, cache_dir: Path) -> ModelConfig:
     outcome = prepare(job)
     assert outcome.plan is not None
     record = _Record(toolchain=plans._toolchain, stamps=outcome.stamps, plan=outcome.plan)
-    _write_record(plans.index_file(path, "onnx"), record)
+    _write_record(plans.index_file(Origin(path, "onnx")), record)
     return ModelConfig(id="model", path=path, format="onnx", device="auto")
 
 

@@ -14,11 +14,10 @@ from snoozeml.prepare.int8.watching import watch
 from snoozeml.prepare.session import open_model
 from snoozeml.wire.tensors import Array, Tensors
 
-LEAST_COSINE: Final = 0.995
+LEAST_COSINE: Final = 0.9965
 """Between each row's answer in integers and in float32, on made-up requests.
 
-Real requests are kinder than made-up ones in some models and less kind in others; this leaves room
-for 0.99.
+Real ones can be less kind: of 50 texts through all-MiniLM-L6-v2, the worst then has 0.991.
 """
 
 _SHARE_PER_ROUND: Final = 0.1  # of the layers, that stay in float32 after one more round

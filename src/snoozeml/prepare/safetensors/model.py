@@ -15,6 +15,7 @@ import numpy as np
 from snoozeml.core.plan import FileStamp, Plan, PrepareJob, PrepareOutcome
 from snoozeml.core.tensors import Signature, TensorSpec
 from snoozeml.errors import ModelFailed
+from snoozeml.prepare.int8.conversion import convert
 from snoozeml.prepare.making import find_or_make
 from snoozeml.prepare.packing import PackedWeights, packed_weights
 from snoozeml.prepare.safetensors.architectures import find
@@ -33,6 +34,7 @@ from snoozeml.prepare.session import (
     GRAPH_FILE,
     PACKED_GRAPH_FILE,
     PACKED_WEIGHTS_FILE,
+    WEIGHTS_FILE,
     Session,
     failure,
     open_plan,
@@ -58,19 +60,23 @@ def prepare(job: PrepareJob) -> PrepareOutcome:
         ModelFailed: files are missing, broken, or do not fit the architecture.
         OutOfMemory: there was not enough memory to try it.
     """
-    path = Path(job.model_path)
-    folder = path if path.is_dir() else path.parent
+    path, folder = Path(job.model_path), _folder(job)
     try:
         # A file that appears in the folder may change what the model is.
         stamp = FileStamp.of(folder)
         checkpoint, modules = weight_files(path), read_modules(folder)
         source = _source(path, folder, checkpoint, modules)
-        outcome = find_or_make(job, source, partial(_make_plan, folder, checkpoint, modules))
+        outcome = find_or_make(job, source, partial(_make_plan, job, checkpoint, modules))
     except FileNotFoundError as error:
         raise ModelFailed(f"file not found: {error.filename}") from None
     except OSError as error:
         raise ModelFailed(f"{error.filename} cannot be used: {error.strerror}") from error
     return msgspec.structs.replace(outcome, stamps=(stamp, *outcome.stamps))
+
+
+def _folder(job: PrepareJob) -> Path:
+    path = Path(job.model_path)
+    return path if path.is_dir() else path.parent
 
 
 def _source(path: Path, folder: Path, checkpoint: list[Path], modules: list[Module]) -> Source:
@@ -81,9 +87,12 @@ def _source(path: Path, folder: Path, checkpoint: list[Path], modules: list[Modu
     return replace(source, content=source.content + str(folder.resolve()).encode())
 
 
-def _make_plan(folder: Path, checkpoint: list[Path], modules: list[Module], draft: Path) -> Plan:
-    graph = build(folder, checkpoint, modules)
+def _make_plan(job: PrepareJob, checkpoint: list[Path], modules: list[Module], draft: Path) -> Plan:
+    graph = build(_folder(job), checkpoint, modules)
     weights_folder = graph.write(draft)
+    if job.precision == "int8":
+        _convert(draft, weights_folder, graph)
+        weights_folder = None
     session = _open(draft, weights_folder)
     packed = _pack(draft, weights_folder)
     return Plan(
@@ -98,6 +107,15 @@ def _make_plan(folder: Path, checkpoint: list[Path], modules: list[Module], draf
         packed_graph=PACKED_GRAPH_FILE if packed.are_useful else None,
         packing_bytes=packed.packing_bytes,
     )
+
+
+def _convert(draft: Path, weights_folder: Path | None, graph: Graph) -> None:
+    """Put a plan's integer version in its place."""
+    usual = Signature(graph.usual_inputs, graph.signature.outputs)
+    converted = convert(draft / GRAPH_FILE, weights_folder or draft, usual, draft / "int8")
+    for file in (converted, converted.with_name(WEIGHTS_FILE)):
+        file.replace(draft / file.name)
+    converted.parent.rmdir()
 
 
 def _pack(draft: Path, weights_folder: Path | None) -> PackedWeights:
