@@ -73,11 +73,7 @@ class Daemon:
         cores = usable_cores()
         plans = PlanStore(server.cache_dir, server.cache_limit_bytes)
         footprints = Footprints(plans)
-        pools = Pools(
-            memory_bytes=parse_limit(server.max_memory, total_bytes()),
-            max_vram=server.max_vram,
-            accelerators=Nvml(),
-        )
+        pools = _pools(server)
         launcher = _launcher(server)
         steward = Steward(
             lambda: registry.tenants(),
@@ -212,6 +208,11 @@ async def _refresh(control: Control) -> None:
         _log.warning("told to refresh, but %s", error.message)
     except Exception:
         _log.exception("refreshing failed")
+
+
+def _pools(server: ServerConfig) -> Pools:
+    memory_bytes = parse_limit(server.max_memory, total_bytes())
+    return Pools(memory_bytes=memory_bytes, max_vram=server.max_vram, accelerators=Nvml())
 
 
 def _launcher(server: ServerConfig) -> Launcher:

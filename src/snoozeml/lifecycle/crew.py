@@ -20,7 +20,7 @@ from snoozeml.lifecycle.memory import OomWatch, available_bytes, proportional_by
 from snoozeml.lifecycle.plans import PlanStore
 from snoozeml.lifecycle.pools import Pools
 from snoozeml.lifecycle.process import Launcher, describe_exit
-from snoozeml.lifecycle.residency import RAM, Holding, Sizes, Wanted, holding, total
+from snoozeml.lifecycle.residency import RAM, Holding, Sizes, Wanted, fitting, holding, total
 from snoozeml.lifecycle.steward import NotWantedAnyMore, Steward
 from snoozeml.lifecycle.worker import DiedLoading, Worker
 from snoozeml.telemetry.metrics import Totals
@@ -183,14 +183,9 @@ class Crew:
     def needs(self) -> Sizes:
         """What another worker would take."""
         footprints, pools = self._around.footprints, self._around.steward.pools
-        least = footprints.least(self.config)
-        # Where there is less room than it had before, it gets along with less, if it can.
-        return {
-            where: min(size, max(pool.limit_bytes, least[where]))
-            if (pool := pools.pool(where)) is not None
-            else size
-            for where, size in footprints.expected(self.config).items()
-        }
+        expected = footprints.expected(self.config)
+        limits = {w: pool.limit_bytes for w in expected if (pool := pools.pool(w)) is not None}
+        return fitting(expected, footprints.least(self.config), limits)
 
     def wish(self, member: _Member) -> Wanted:
         """What is asked for when another worker is to be started."""

@@ -214,6 +214,14 @@ def holding(claimed: Sizes, counted: Mapping[str, int | None]) -> Holding:
     return Holding(takes, untaken)
 
 
+def fitting(expected: Sizes, least: Sizes, limits: Sizes) -> dict[str, int]:
+    """What to ask for: what is expected, but where there is less, all that there is.
+
+    A worker that had more before may get along with that, if it is what it must have at `least`.
+    """
+    return {w: min(size, max(limits.get(w, size), least[w])) for w, size in expected.items()}
+
+
 def total(sizes: Iterable[Sizes]) -> dict[str, int]:
     """The sums, memory by memory."""
     sums: dict[str, int] = {}

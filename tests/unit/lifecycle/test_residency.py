@@ -18,6 +18,7 @@ from snoozeml.lifecycle.residency import (
     TooLarge,
     Wait,
     Wanted,
+    fitting,
     holding,
     make_room,
     neighbour_to_evict,
@@ -275,6 +276,19 @@ def test_a_model_that_fits_alone_gets_in_at_last(
             case Evict(model_ids):
                 idle = [r for r in idle if r.model_id not in model_ids]
     raise AssertionError("never admitted")
+
+
+@given(sizes(300), sizes(300), sizes(300))
+def test_a_worker_asks_for_all_there_is_rather_than_for_what_there_is_not(
+    expected: Sizes, floor: Sizes, limits: Sizes
+) -> None:
+    least = {where: min(size, floor.get(where, 0)) for where, size in expected.items()}
+    asked = fitting(expected, least, limits)
+    assert asked.keys() == expected.keys()
+    for where, size in asked.items():
+        assert least[where] <= size <= expected[where]
+        if size > limits.get(where, size):
+            assert size == least[where], "it cannot do without"
 
 
 @given(sizes(300), sizes(300))
