@@ -359,10 +359,11 @@ def main() -> None:
     path = Path(__file__).with_name(f"{library}-{version}.zip")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name, case in cases():
-            archive.writestr(f"{name}/{case.file}", case.model)
-            archive.writestr(f"{name}/features.npy", _npy(case.features))
-            for output, values in case.answers.items():
-                archive.writestr(f"{name}/{output}.npy", _npy(values))
+            arrays = {"features": case.features, **case.answers}
+            files = {f"{array}.npy": _npy(values) for array, values in arrays.items()}
+            for file, content in {case.file: case.model, **files}.items():
+                entry = zipfile.ZipInfo(f"{name}/{file}")  # with the same date in every run
+                archive.writestr(entry, content, zipfile.ZIP_DEFLATED, compresslevel=9)
 
 
 if __name__ == "__main__":

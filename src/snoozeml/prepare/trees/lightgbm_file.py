@@ -46,7 +46,9 @@ _SIMPLE: Final[dict[str, Link]] = {
     "gamma": _POSITIVE,
     "tweedie": _POSITIVE,
     "cross_entropy": Link("sigmoid"),
+    "xentropy": Link("sigmoid"),  # what releases before 2.3 called it
     "cross_entropy_lambda": Link("log1p_exp"),
+    "xentlambda": Link("log1p_exp"),
     "multiclass": Link("softmax", "multiclass"),
 }
 _SCALED: Final[dict[str, Callable[[float], Link]]] = {
@@ -84,11 +86,8 @@ def read_lightgbm(content: bytes) -> tuple[Forest, Link]:
 
 def _sections(content: bytes) -> tuple[Fields, list[Fields]]:
     """The fields before the first tree, and those of each tree."""
-    try:
-        lines = content.decode().splitlines()
-    except UnicodeDecodeError:
-        raise Malformed("it is not a LightGBM model: it is not text") from None
-    if not lines or lines[0].strip() != "tree":
+    lines = content.decode(errors="replace").split("\n")  # names of features are in any encoding
+    if lines[0].strip() != "tree":
         raise Malformed("it is not a LightGBM model: its first line is not 'tree'")
     sections: list[Fields] = [{}]
     for line in map(str.strip, lines[1:]):

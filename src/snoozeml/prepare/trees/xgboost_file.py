@@ -13,7 +13,7 @@ import numpy as np
 from snoozeml.prepare.trees import ubjson
 from snoozeml.prepare.trees.fields import Fields, integer, list_of, numbers, part, text
 from snoozeml.prepare.trees.forest import NO_CHILD, Array, Forest, Malformed, Tree, View
-from snoozeml.prepare.trees.links import Link
+from snoozeml.prepare.trees.links import Link, LinkName
 
 _CATEGORICAL: Final = 1  # in `split_type`
 _FLOAT: Final = np.dtype(np.float32)
@@ -29,7 +29,6 @@ OBJECTIVES: Final[dict[str, Link]] = {
     "reg:absoluteerror": _REGRESSION,
     "reg:pseudohubererror": _REGRESSION,
     "reg:quantileerror": _REGRESSION,
-    "reg:expectileerror": _REGRESSION,
     "reg:logistic": _LOGISTIC,
     "reg:gamma": _POSITIVE,
     "reg:tweedie": _POSITIVE,
@@ -53,7 +52,8 @@ def read_xgboost(content: bytes) -> tuple[Forest, Link]:
     Raises:
         Malformed: it is damaged, or of a kind that is not supported.
     """
-    learner = part(_document(content), "learner")
+    document = _document(content)
+    learner = part(document, "learner")
     link = _link(text(part(learner, "objective"), "name"))
     model, weights = _trees_of(part(learner, "gradient_booster"))
     parameters = part(learner, "learner_model_param")
@@ -64,7 +64,7 @@ def read_xgboost(content: bytes) -> tuple[Forest, Link]:
         features=integer(parameters, "num_feature"),
         targets=targets,
         comparison="<",
-        base=_base(text(parameters, "base_score"), link, targets),
+        base=_base(text(parameters, "base_score"), _link_of_base(document, link), targets),
         dtype=_FLOAT,
     )
     return forest, link
@@ -86,9 +86,10 @@ def _parse_json(content: bytes) -> Any:
     except RecursionError:
         raise Malformed("its JSON is nested too deeply") from None
     except ValueError as error:
+        where = f" ({error})" if isinstance(error, json.JSONDecodeError) else ""
         raise Malformed(
-            f"it is neither JSON nor UBJSON, or only part of one ({error}); models in XGBoost's old"
-            " binary format must be saved again: Booster.save_model('model.ubj')"
+            f"it is neither JSON nor UBJSON, or only part of one{where}; models in XGBoost's old"
+            " binary form must be saved again: Booster.save_model('model.json')"
         ) from None
 
 
@@ -131,7 +132,13 @@ def _kept(model: Fields, learner: Fields, targets: int) -> int:
     return kept
 
 
-def _base(score: str, link: Link, targets: int) -> Array:
+def _link_of_base(document: Fields, link: Link) -> LinkName:
+    """The link function that `base_score` has gone through."""
+    version = numbers(document, "version", np.dtype(np.int64)).tolist()
+    return "sigmoid" if link.name == "raw_logit" and version < [1, 3] else link.name
+
+
+def _base(score: str, link: LinkName, targets: int) -> Array:
     """`base_score`, a number or a list of them in a string, as what the sums start from."""
     try:
         scores = np.array(json.loads(score), dtype=_FLOAT).ravel()
@@ -140,9 +147,9 @@ def _base(score: str, link: Link, targets: int) -> Array:
     if scores.size not in (1, targets):
         raise Malformed(f"base_score has {scores.size} numbers for {targets} outputs")
     with np.errstate(all="ignore"):  # a base of 0 is minus infinity to a logarithm, as it should be
-        if link.name == "sigmoid":
+        if link == "sigmoid":
             scores = -np.log(1 / scores - 1)
-        elif link.name == "exp":
+        elif link == "exp":
             scores = np.log(scores)
     return np.broadcast_to(scores, targets)
 

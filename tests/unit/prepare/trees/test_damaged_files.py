@@ -252,7 +252,7 @@ def test_so_do_its_categories(name: str, number: str, message: str) -> None:
     [
         (b"", "its first line is not 'tree'"),
         (b"hello", "its first line is not 'tree'"),
-        (b"tree\n\xff", "it is not text"),
+        (b"\xff\x00tree", "its first line is not 'tree'"),
         (b"tree\nversion=v4\n", "ends early"),
         (b"tree\nend of trees\n", "max_feature_idx is missing"),
         (b"tree\nmax_feature_idx=3\nend of trees\n", "holds no trees"),
