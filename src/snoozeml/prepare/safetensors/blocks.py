@@ -70,10 +70,20 @@ def embedding(g: Graph, w: Weights, ids: Value, rows: int | None = None) -> Valu
     return g.op("Gather", w.of_shape("weight", rows, None), ids, axis=0)
 
 
-def attention(g: Graph, q: Value, k: Value, v: Value, *, heads: int, **optional: Value) -> Value:
+def attention(
+    g: Graph,
+    q: Value,
+    k: Value,
+    v: Value,
+    *,
+    heads: int,
+    scale: float = 0.0,
+    **optional: Value | None,
+) -> Value:
     """Scaled dot-product attention of all heads.
 
     Args:
+        scale: of the scores; 0: one over the root of a head's size.
         optional: `key_mask`, int32 (batch, keys), 0 where a key is not seen; `bias`, float32
             (1 or batch, 1 or heads, queries, keys), added to the scores.
 
@@ -86,6 +96,7 @@ def attention(g: Graph, q: Value, k: Value, v: Value, *, heads: int, **optional:
         optional.get("key_mask"),
         optional.get("bias"),
         num_heads=heads,
+        scale=scale,
         mask_filter_value=LOWEST,
     )
 
