@@ -37,6 +37,8 @@ class Config:
             ModelFailed: the file is missing or holds no JSON object.
         """
         name = file.name if name is None else name
+        if not file.is_file():  # opening a pipe would wait for ever
+            raise ModelFailed(f"there is no regular file {name}")
         try:
             settings = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
         except OSError as error:

@@ -8,7 +8,13 @@ from snoozeml.prepare.safetensors.configuration import Config
 from snoozeml.prepare.safetensors.disentangled import Disentangled
 from snoozeml.prepare.safetensors.family import text_family
 from snoozeml.prepare.safetensors.graph import Graph, Value, Weights
-from snoozeml.prepare.safetensors.post_norm import Layers, Names, layer_norm_eps, typed
+from snoozeml.prepare.safetensors.post_norm import (
+    Layers,
+    Names,
+    embedding_size,
+    layer_norm_eps,
+    typed,
+)
 from snoozeml.prepare.safetensors.text import Encoded, Tokens, token_inputs
 
 _NAMES: Final = Names(
@@ -39,14 +45,14 @@ def _has_positions(config: Config) -> bool:
 
 
 def _embeddings(g: Graph, config: Config, w: Weights, tokens: Tokens) -> Value:
-    x = embedding(g, w.at("word_embeddings"), tokens.ids, config.size("vocab_size"))
+    width = embedding_size(config)
+    x = embedding(g, w.at("word_embeddings"), tokens.ids, config.size("vocab_size"), width)
     if _has_positions(config):
         rows = config.size("max_position_embeddings")
-        places = embedding(g, w.at("position_embeddings"), tokens.columns, rows)
+        places = embedding(g, w.at("position_embeddings"), tokens.columns, rows, width)
         x = g.op("Add", x, places)
     x = typed(g, config, w, tokens, x)
-    hidden = config.size("hidden_size")
-    if config.size("embedding_size", hidden) != hidden:
+    if width != config.size("hidden_size"):
         x = linear(g, w.at("embed_proj"), x)
     return norm(g, w.at("LayerNorm"), x, layer_norm_eps(config))
 
@@ -63,16 +69,12 @@ def _convolved(
         states: both (tokens, features); returns: the same
     """
     neighbours, x = states
-    padding = (config.size("conv_kernel_size") - 1) // 2
+    hidden, kernel = config.size("hidden_size"), config.size("conv_kernel_size")
+    groups, padding = config.size("conv_groups", 1), (kernel - 1) // 2
+    weight = w.of_shape("conv.weight", hidden, hidden // groups, kernel)
     image = g.op("Transpose", tokens.restore(neighbours), perm=[0, 2, 1])
-    image = g.op(
-        "Conv",
-        *(image, w["conv.weight"], w["conv.bias"]),
-        pads=[padding, padding],
-        group=config.size("conv_groups", 1),
-    )
-    image = g.op("Transpose", image, perm=[0, 2, 1])
-    added = tokens.pack(image, config.size("hidden_size"))
+    image = g.op("Conv", image, weight, w["conv.bias"], pads=[padding, padding], group=groups)
+    added = tokens.pack(g.op("Transpose", image, perm=[0, 2, 1]), hidden)
     added = activation(g, config.text("conv_act", "tanh"), added)
     return add_norm(g, w.at("LayerNorm"), x, added, layer_norm_eps(config))
 

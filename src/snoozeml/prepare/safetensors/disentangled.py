@@ -75,7 +75,9 @@ class Disentangled:
         row = g.op("Gather", g.constant(rows, np.int64), place)
         first = g.op("Slice", row, g.ints(0), g.ints(1))
         end = g.op("Add", g.op("Slice", row, g.ints(-1), g.ints(_END)), g.ints(1))
-        table = w.at("rel_embeddings").of_shape("weight", int(rows[-1]) + 1, None)
+        table = w.at("rel_embeddings").of_shape(
+            "weight", int(rows[-1]) + 1, config.size("hidden_size")
+        )
         self._table = g.op("Slice", table, first, end, g.ints(0))
         if "layer_norm" in options(config, "norm_rel_ebd"):
             self._table = norm(g, w.at("LayerNorm"), self._table, layer_norm_eps(config))

@@ -89,9 +89,10 @@ def embeddings(g: Graph, config: Config, w: Weights, tokens: Tokens, positions: 
         positions: (tokens,); returns: (tokens, features)
     """
     config.require("position_embedding_type", "absolute")
-    x = embedding(g, w.at("word_embeddings"), tokens.ids, config.size("vocab_size"))
+    width = embedding_size(config)
+    x = embedding(g, w.at("word_embeddings"), tokens.ids, config.size("vocab_size"), width)
     rows = config.size("max_position_embeddings")
-    places = embedding(g, w.at("position_embeddings"), positions, rows)
+    places = embedding(g, w.at("position_embeddings"), positions, rows, width)
     x = typed(g, config, w, tokens, x)
     return add_norm(g, w.at("LayerNorm"), x, places, layer_norm_eps(config))
 
@@ -102,7 +103,13 @@ def typed(g: Graph, config: Config, w: Weights, tokens: Tokens, x: Value) -> Val
     if rows == 0 or not w.has_any("token_type_embeddings"):
         return x
     types = token_types(g, tokens, rows)
-    return g.op("Add", x, embedding(g, w.at("token_type_embeddings"), types, rows))
+    width = embedding_size(config)
+    return g.op("Add", x, embedding(g, w.at("token_type_embeddings"), types, rows, width))
+
+
+def embedding_size(config: Config) -> int:
+    """Features of the tables, which the first layer may yet widen."""
+    return config.size("embedding_size", config.size("hidden_size"))
 
 
 def pooler(g: Graph, w: Weights, tokens: Tokens, x: Value) -> Value | None:
