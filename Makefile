@@ -51,6 +51,7 @@ golden: ## Ask the reference libraries again for the answers that tests compare 
 
 docs: $(INSTALLED) ## Write the generated pages of docs/ anew.
 	$(BIN)/python -m snoozeml.cli.reference > docs/cli.md
+	PYTHONPATH=tests $(BIN)/python -m golden.safetensors.table
 
 clean: ## Remove everything that make made.
 	rm -rf $(VENV) build demo .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -32,7 +32,15 @@ class Source:
 
     @classmethod
     def of(cls, path: Path, files: Sequence[Path]) -> "Source":
-        """Stamp and digest a model that consists of `files`. Raises OSError."""
+        """Stamp and digest a model that consists of `files`.
+
+        Raises:
+            ModelFailed: one is not a regular file.
+            OSError: one cannot be read.
+        """
+        for file in files:
+            if not stat.S_ISREG(file.stat().st_mode):  # opening a pipe could wait for ever
+                raise ModelFailed(f"{file} is not a regular file")
         stamps = tuple(map(FileStamp.of, files))
         return cls(path, stamps, _digest(b"", files))
 

@@ -10,6 +10,7 @@ from snoozeml.prepare.safetensors.graph import Graph, Value, Weights
 from snoozeml.prepare.safetensors.post_norm import Layers, Names, embeddings, layer_norm_eps
 from snoozeml.prepare.safetensors.text import Encoded, token_inputs
 
+_MOST_LAYERS: Final = 1000
 _NAMES: Final = Names(
     query="attention.query",
     key="attention.key",
@@ -35,10 +36,11 @@ def encode(g: Graph, config: Config) -> Encoded:
 
 def _grouped(config: Config, w: Weights, layers: Layers, x: Value) -> Value:
     """Groups of consecutive layers are each one and the same layer, or a few of them, repeated."""
-    repeats, groups = config.size("num_hidden_layers"), config.size("num_hidden_groups", 1)
+    repeats = config.size("num_hidden_layers", most=_MOST_LAYERS)
+    groups, inner_layers = config.size("num_hidden_groups", 1), config.size("inner_group_num", 1)
     for index in range(repeats):
         group = w.at(str(int(index / (repeats / groups)))).at("albert_layers")
-        for inner in range(config.size("inner_group_num", 1)):
+        for inner in range(inner_layers):
             x = layers.layer(group.at(str(inner)), x)
     return x
 

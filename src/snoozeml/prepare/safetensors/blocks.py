@@ -53,27 +53,38 @@ def add_norm(g: Graph, w: Weights, x: Value, skip: Value, eps: float) -> Value:
 
 def scale_and_bias(w: Weights) -> tuple[Value, Value | None]:
     """Of a normalisation; the oldest checkpoints say gamma and beta."""
-    if "gamma" in w:
-        return w["gamma"], w.maybe("beta")
-    return w["weight"], w.maybe("bias")
+    scale, bias = ("gamma", "beta") if "gamma" in w else ("weight", "bias")
+    return w.of_shape(scale, None), w.of_shape(bias, *w.shape(scale)) if bias in w else None
 
 
-def embedding(g: Graph, w: Weights, ids: Value, rows: int | None = None) -> Value:
+def embedding(
+    g: Graph, w: Weights, ids: Value, rows: int | None = None, features: int | None = None
+) -> Value:
     """Rows of a table.
 
     Args:
-        rows: how many the table has, according to the configuration.
+        rows, features: what the table has, according to the configuration.
 
     Shapes:
         ids: any; returns: (*ids, features)
     """
-    return g.op("Gather", w.of_shape("weight", rows, None), ids, axis=0)
+    return g.op("Gather", w.of_shape("weight", rows, features), ids, axis=0)
 
 
-def attention(g: Graph, q: Value, k: Value, v: Value, *, heads: int, **optional: Value) -> Value:
+def attention(
+    g: Graph,
+    q: Value,
+    k: Value,
+    v: Value,
+    *,
+    heads: int,
+    scale: float = 0.0,
+    **optional: Value | None,
+) -> Value:
     """Scaled dot-product attention of all heads.
 
     Args:
+        scale: of the scores; 0: one over the root of a head's size.
         optional: `key_mask`, int32 (batch, keys), 0 where a key is not seen; `bias`, float32
             (1 or batch, 1 or heads, queries, keys), added to the scores.
 
@@ -86,6 +97,7 @@ def attention(g: Graph, q: Value, k: Value, v: Value, *, heads: int, **optional:
         optional.get("key_mask"),
         optional.get("bias"),
         num_heads=heads,
+        scale=scale,
         mask_filter_value=LOWEST,
     )
 

@@ -5,6 +5,7 @@ are read here; https://huggingface.co/docs/safetensors describes them.
 """
 
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
@@ -26,14 +27,17 @@ _ITEM_BYTES: Final = {
     **dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2"), 1),
 }
 
+_MOST_AXES: Final = 8
+
 _Count = Annotated[int, msgspec.Meta(ge=0)]
+_Shape = Annotated[tuple[_Count, ...], msgspec.Meta(max_length=_MOST_AXES)]
 
 
 class _Entry(msgspec.Struct, frozen=True):
     """A tensor as the header describes it; offsets count from the end of the header."""
 
     dtype: str
-    shape: tuple[_Count, ...]
+    shape: _Shape
     data_offsets: tuple[_Count, _Count]
 
 
@@ -99,7 +103,7 @@ def weight_files(path: Path) -> list[Path]:
         return [path]
     if (path / INDEX_FILE).is_file():
         return _shards(path)
-    files = sorted(file for file in path.glob("*.safetensors") if not file.name.startswith("."))
+    files = sorted(file for file in path.glob("[!.]*.safetensors") if file.is_file())
     if path / _USUAL_FILE in files:
         return [path / _USUAL_FILE]
     if len(files) == 1:
@@ -141,6 +145,7 @@ def _read_file(file: Path) -> dict[str, StoredTensor]:
         tensors[name] = StoredTensor(
             file, entry.dtype, entry.shape, data_start + start, end - start
         )
+    _check_overlaps(file, tensors)
     return tensors
 
 
@@ -177,3 +182,11 @@ def _check(file: Path, name: str, entry: _Entry, data_bytes: int) -> None:
             f"{file.name}: tensor {name!r} of type {entry.dtype} and shape {list(entry.shape)}"
             f" needs {wanted} bytes and has {end - start}"
         )
+
+
+def _check_overlaps(file: Path, tensors: dict[str, StoredTensor]) -> None:
+    """Raises ModelFailed: two tensors share bytes."""
+    in_order = sorted(tensors.items(), key=lambda item: item[1].offset)
+    for (name, tensor), (other, next_tensor) in pairwise(in_order):
+        if tensor.offset + tensor.length_bytes > next_tensor.offset:
+            raise ModelFailed(f"{file.name}: tensors {name!r} and {other!r} overlap")

@@ -12,6 +12,8 @@ _Value = TypeVar("_Value", int, float, str, bool)
 
 _KINDS: Final = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
+_LARGEST: Final = 1 << 24  # well above any vocabulary
+
 
 class Config:
     """Settings of a model; a key that is missing or null has its default, if there is one.
@@ -35,6 +37,8 @@ class Config:
             ModelFailed: the file is missing or holds no JSON object.
         """
         name = file.name if name is None else name
+        if not file.is_file():  # opening a pipe would wait for ever
+            raise ModelFailed(f"there is no regular file {name}")
         try:
             settings = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
         except OSError as error:
@@ -76,15 +80,20 @@ class Config:
                     f"{self._where}: {key} = {value!r:.80} is not supported, only {only}"
                 )
 
-    def integer(self, key: str, default: int | None = None) -> int:
-        return self._get(key, int, default)
-
-    def size(self, key: str, default: int | None = None) -> int:
-        """A whole number above 0."""
-        value = self.integer(key, default)
-        if value < 1:
-            raise ModelFailed(f"{self._where}: {key} must be above 0, and is {value}")
+    def integer(
+        self, key: str, default: int | None = None, *, least: int = -_LARGEST, most: int = _LARGEST
+    ) -> int:
+        """A whole number within limits, which keep nonsense from taking all time and memory."""
+        value = self._get(key, int, default)
+        if not least <= value <= most:
+            raise ModelFailed(
+                f"{self._where}: {key} must be from {least} to {most}, and is {value}"
+            )
         return value
+
+    def size(self, key: str, default: int | None = None, *, most: int = _LARGEST) -> int:
+        """A whole number above 0."""
+        return self.integer(key, default, least=1, most=most)
 
     def number(self, key: str, default: float | None = None) -> float:
         return self._get(key, float, default)

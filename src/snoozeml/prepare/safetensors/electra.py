@@ -7,7 +7,12 @@ from snoozeml.prepare.safetensors.blocks import activation, linear
 from snoozeml.prepare.safetensors.configuration import Config
 from snoozeml.prepare.safetensors.family import text_family
 from snoozeml.prepare.safetensors.graph import Graph, Weights
-from snoozeml.prepare.safetensors.post_norm import Layers, embeddings, layer_norm_eps
+from snoozeml.prepare.safetensors.post_norm import (
+    Layers,
+    embedding_size,
+    embeddings,
+    layer_norm_eps,
+)
 from snoozeml.prepare.safetensors.text import Encoded, token_inputs, token_scalar_output
 
 
@@ -15,7 +20,7 @@ def encode(g: Graph, config: Config) -> Encoded:
     w = Weights(g).first_of("electra", "")
     tokens = token_inputs(g, config, max_length=config.size("max_position_embeddings"))
     x = embeddings(g, config, w.at("embeddings"), tokens, tokens.columns)
-    if config.size("embedding_size", 128) != config.size("hidden_size"):
+    if embedding_size(config) != config.size("hidden_size"):
         x = linear(g, w.at("embeddings_project"), x)
     return Encoded(tokens, Layers(g, config, tokens).all(w.at("encoder.layer"), x))
 

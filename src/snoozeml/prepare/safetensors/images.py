@@ -44,14 +44,16 @@ class Sequences:
         """Shapes: x: (batch * length, features); returns: (batch, length, features)"""
         return self._g.op("Reshape", x, self._shape)
 
-    def attend(self, q: Value, k: Value, v: Value, *, heads: int, **optional: Value) -> Value:
-        """Attention within each sequence; `optional` as in `blocks.attention`.
+    def attend(
+        self, q: Value, k: Value, v: Value, *, heads: int, key_mask: Value | None = None
+    ) -> Value:
+        """Attention within each sequence; `key_mask` as in `blocks.attention`.
 
         Shapes:
             q, k, v, returns: (batch * length, features)
         """
-        parts = (self.part(x) for x in (q, k, v))
-        return self.join(attention(self._g, *parts, heads=heads, **optional))
+        q, k, v = map(self.part, (q, k, v))
+        return self.join(attention(self._g, q, k, v, heads=heads, key_mask=key_mask))
 
     def at(self, x: Value, index: int) -> Value:
         """One token of each sequence; negative indices count from the end.

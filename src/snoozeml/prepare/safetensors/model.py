@@ -80,7 +80,7 @@ def _folder(job: PrepareJob) -> Path:
 
 
 def _source(path: Path, folder: Path, checkpoint: list[Path], modules: list[Module]) -> Source:
-    listed = [folder / name for name in (INDEX_FILE, MODULES_FILE) if (folder / name).exists()]
+    listed = [folder / name for name in (INDEX_FILE, MODULES_FILE) if (folder / name).is_file()]
     inner = [file for module in modules for file in (*module.files, *module.weights)]
     source = Source.of(path, [folder / CONFIG_FILE, *checkpoint, *listed, *inner])
     # The plan refers to the files where they are: a copy elsewhere needs a plan of its own.

@@ -3,7 +3,6 @@
 Each half, attention and a pair of linear layers, is added to its input and normalised afterwards.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -57,22 +56,18 @@ class Layers:
 
     def layer(self, w: Weights, x: Value) -> Value:
         """Shapes: x, returns: (tokens, features)"""
-        names = self.names
-        parts = [linear(self.g, w.at(name), x) for name in (names.query, names.key, names.value)]
-        return self.after(w, x, self.attend(parts))
-
-    def attend(self, parts: Sequence[Value]) -> Value:
-        """Attention within each text.
-
-        Shapes:
-            parts: queries, keys and values, each (tokens, features); returns: the same
-        """
         features = self.config.size("hidden_size")
         heads = self.config.size("num_attention_heads")
-        return SelfAttention(heads, features, self.bias).attend(self.g, self.tokens, parts)
+        attention = SelfAttention(heads, features, self.bias)
+        return self.after(w, x, attention.attend(self.g, self.tokens, self.parts(w, x)))
+
+    def parts(self, w: Weights, x: Value) -> list[Value]:
+        """Queries, keys and values. Shapes: x, returns: each (tokens, features)"""
+        names = (self.names.query, self.names.key, self.names.value)
+        return [linear(self.g, w.at(name), x) for name in names]
 
     def after(self, w: Weights, x: Value, attended: Value) -> Value:
-        """What follows attention in a layer."""
+        """What follows attention in a layer. Shapes: all: (tokens, features)"""
         g, names, eps = self.g, self.names, layer_norm_eps(self.config)
         x = add_norm(g, w.at(names.mix_norm), linear(g, w.at(names.mix), attended), x, eps)
         inner = linear(g, w.at(names.widen), x)
@@ -94,20 +89,27 @@ def embeddings(g: Graph, config: Config, w: Weights, tokens: Tokens, positions: 
         positions: (tokens,); returns: (tokens, features)
     """
     config.require("position_embedding_type", "absolute")
-    x = embedding(g, w.at("word_embeddings"), tokens.ids, config.size("vocab_size"))
+    width = embedding_size(config)
+    x = embedding(g, w.at("word_embeddings"), tokens.ids, config.size("vocab_size"), width)
     rows = config.size("max_position_embeddings")
-    places = embedding(g, w.at("position_embeddings"), positions, rows)
+    places = embedding(g, w.at("position_embeddings"), positions, rows, width)
     x = typed(g, config, w, tokens, x)
     return add_norm(g, w.at("LayerNorm"), x, places, layer_norm_eps(config))
 
 
 def typed(g: Graph, config: Config, w: Weights, tokens: Tokens, x: Value) -> Value:
     """Add token types, where the checkpoint has them. Shapes: x, returns: (tokens, features)"""
-    if not w.has_any("token_type_embeddings"):
+    rows = config.integer("type_vocab_size", 2)
+    if rows == 0 or not w.has_any("token_type_embeddings"):
         return x
-    rows = config.size("type_vocab_size", 2)
     types = token_types(g, tokens, rows)
-    return g.op("Add", x, embedding(g, w.at("token_type_embeddings"), types, rows))
+    width = embedding_size(config)
+    return g.op("Add", x, embedding(g, w.at("token_type_embeddings"), types, rows, width))
+
+
+def embedding_size(config: Config) -> int:
+    """Features of the tables, which the first layer may yet widen."""
+    return config.size("embedding_size", config.size("hidden_size"))
 
 
 def pooler(g: Graph, w: Weights, tokens: Tokens, x: Value) -> Value | None:

@@ -14,7 +14,7 @@ from snoozeml.prepare.safetensors.text import Encoded, Tokens, token_inputs
 
 def encode(g: Graph, config: Config) -> Encoded:
     w = Weights(g).first_of("roberta", "")
-    padding = config.integer("pad_token_id", 1)
+    padding = config.integer("pad_token_id", 1, least=0)
     longest = config.size("max_position_embeddings") - padding - 1
     tokens = token_inputs(g, config, max_length=longest)
     x = embeddings(g, config, w.at("embeddings"), tokens, positions(g, tokens, padding))

@@ -52,7 +52,7 @@ def read_modules(folder: Path) -> list[Module]:
         ModelFailed: the list or a module's configuration is broken.
     """
     file = folder / MODULES_FILE
-    if not file.exists():
+    if not file.is_file():
         return []
     try:
         listed = msgspec.json.decode(file.read_bytes(), type=list[_Listed])

@@ -13,6 +13,7 @@ import numpy as np
 from onnx import TensorProto
 
 from snoozeml.core.tensors import TensorSpec
+from snoozeml.errors import ModelFailed
 from snoozeml.prepare.safetensors.blocks import attention
 from snoozeml.prepare.safetensors.configuration import Config
 from snoozeml.prepare.safetensors.graph import Graph, Value
@@ -45,7 +46,6 @@ class Tokens:
         positions: (sequence,), counted from 0.
         ids: (tokens,)
         columns: (tokens,), the position of each token in its text.
-        positions: (sequence,), counted from 0.
         key_mask: int32 (batch, sequence), for `blocks.attention`.
         mask: bool (batch, sequence).
     """
@@ -156,15 +156,21 @@ class SelfAttention:
     def attend(self, g: Graph, tokens: Tokens, parts: Sequence[Value]) -> Value:
         """Shapes: parts: queries, keys and values, each (tokens, features); returns: the same"""
         q, k, v = map(tokens.pad, parts)
-        optional = {} if self.bias is None else {"bias": self.bias}
-        mixed = attention(g, q, k, v, heads=self.heads, key_mask=tokens.key_mask, **optional)
+        mask = tokens.key_mask
+        mixed = attention(g, q, k, v, heads=self.heads, key_mask=mask, bias=self.bias)
         return tokens.pack(mixed, self.features)
 
 
 def token_inputs(
     g: Graph, config: Config, *, max_length: int | None = None, group: str | None = None
 ) -> Tokens:
-    """Declare `input_ids` and `attention_mask`, which is all ones when it is not given."""
+    """Declare `input_ids` and `attention_mask`, which is all ones when it is not given.
+
+    Raises:
+        ModelFailed: there is no room for any token.
+    """
+    if max_length is not None and max_length < 1:
+        raise ModelFailed("config.json: max_position_embeddings leaves no room for any token")
     ids = TensorSpec(
         "input_ids",
         "INT64",
