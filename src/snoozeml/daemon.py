@@ -100,8 +100,10 @@ class Daemon:
                 rescan=lambda: load(self._overrides, os.environ),
                 check=check,
             )
-            routes = ColdRoutes(serving, control, Exposition(totals))
-            http = HttpServer(HttpApp(serving, registry, routes, server.max_request_bytes))
+            routes = ColdRoutes(serving, control, authoriser, Exposition(totals))
+            http = HttpServer(
+                HttpApp(serving, registry, authoriser, routes, server.max_request_bytes)
+            )
 
             registry.apply(self._configuration.models)
             await http.listen(listener)

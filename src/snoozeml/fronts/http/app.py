@@ -37,6 +37,7 @@ from snoozeml.fronts.http.replies import (
 )
 from snoozeml.fronts.http.routes import ColdRoutes, model_id_in
 from snoozeml.lifecycle.registry import Registry
+from snoozeml.serving.auth import CREDENTIAL_HEADERS, Action, Authoriser
 from snoozeml.serving.inference import Serving
 
 _log = logging.getLogger("snoozeml.http")
@@ -63,9 +64,13 @@ _peek_decoder = msgspec.json.Decoder(_Peek)
 class Request:
     """The headers of one request, read once."""
 
-    __slots__ = ("cold", "content_encoding", "content_length", "content_type", "id", "timeout_ms")
+    __slots__ = (
+        "cold", "content_encoding", "content_length", "content_type", "credentials", "id",
+        "timeout_ms",
+    )  # fmt: skip
 
     def __init__(self, scope: Scope) -> None:
+        self.credentials: list[tuple[bytes, bytes]] = []
         self.content_encoding = self.content_length = self.content_type = b""
         self.cold = b"wait"
         self.timeout_ms: bytes | None = None
@@ -83,15 +88,23 @@ class Request:
                 self.cold = value
             elif name == b"x-request-id" and usable_request_id(value):
                 self.id = value.decode()
+            elif name in CREDENTIAL_HEADERS:
+                self.credentials.append((name, value))
 
 
 class HttpApp:
     """Answers every HTTP request of the daemon."""
 
     def __init__(
-        self, serving: Serving, registry: Registry, routes: ColdRoutes, max_request_bytes: int
+        self,
+        serving: Serving,
+        registry: Registry,
+        authoriser: Authoriser,
+        routes: ColdRoutes,
+        max_request_bytes: int,
     ) -> None:
         self._serving = serving
+        self._authoriser = authoriser
         self._registry = registry
         self._cold = routes.router(self)
         self._max_request_bytes = max_request_bytes
@@ -122,6 +135,7 @@ class HttpApp:
 
     async def _infer(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
         model_id = model_id_in(scope["path"][len(_MODELS) : -len(_INFER)])
+        self._authoriser.check(request.credentials, Action.INFERENCE, model_id)
         config = self._registry.get(model_id).config
         check_media_type(request)
         body = await self._read_body(request, receive)

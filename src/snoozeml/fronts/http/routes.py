@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 import msgspec
 from starlette.requests import Request
@@ -11,6 +12,7 @@ from starlette.types import ASGIApp
 
 from snoozeml import __version__
 from snoozeml.errors import InvalidInput
+from snoozeml.serving.auth import CREDENTIAL_HEADERS, Action, Authoriser, Principal
 from snoozeml.serving.control import Changed, Control
 from snoozeml.serving.inference import Serving
 from snoozeml.telemetry.metrics import CONTENT_TYPE, Exposition
@@ -30,11 +32,17 @@ _ENDPOINTS = {
 }
 
 
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
 class ColdRoutes:
     """The handlers behind `router`."""
 
-    def __init__(self, serving: Serving, control: Control, exposition: Exposition) -> None:
+    def __init__(
+        self, serving: Serving, control: Control, authoriser: Authoriser, exposition: Exposition
+    ) -> None:
         self._serving = serving
+        self._authoriser = authoriser
         self._control = control
         self._exposition = exposition
 
@@ -45,18 +53,18 @@ class ColdRoutes:
             infer: the application that answers the infer route; listed so that its path is known
                 and other methods than POST are refused.
         """
-        control = self._control
+        control, route = self._control, self._route
         return Router(
             [
-                Route("/", self._index),
-                Route("/health/live", self._live),
-                Route("/health/ready", self._ready),
-                Route("/metrics", self._metrics),
-                Route("/v1/models", self._models),
-                Route("/v1/models/refresh", self._refresh, methods=["POST"]),
-                Route("/v1/models/{model_id}", self._model),
+                route("GET", "/", Action.PUBLIC, self._index),
+                route("GET", "/health/live", Action.PUBLIC, self._live),
+                route("GET", "/health/ready", Action.PUBLIC, self._ready),
+                route("GET", "/metrics", Action.METRICS, self._metrics),
+                route("GET", "/v1/models", Action.READONLY, self._models),
+                route("POST", "/v1/models/refresh", Action.ADMIN, self._refresh),
+                route("GET", "/v1/models/{model_id}", Action.READONLY, self._model),
                 Route("/v1/models/{model_id}/infer", infer, methods=["POST"]),
-                Route("/v1/models/{model_id}/load", self._load, methods=["POST"]),
+                route("POST", "/v1/models/{model_id}/load", Action.ADMIN, self._load),
                 self._change("unload", control.unload),
                 self._change("pin", control.pin),
                 self._change("unpin", control.unpin),
@@ -64,11 +72,24 @@ class ColdRoutes:
             redirect_slashes=False,
         )
 
-    def _change(self, verb: str, perform: Callable[[str], Awaitable[Changed]]) -> Route:
+    def _route(self, method: str, path: str, action: Action, handle: Handler) -> Route:
+        """A route that asks who comes before it looks at what for."""
+
         async def endpoint(request: Request) -> Response:
+            model_id = _model_id(request) if "model_id" in request.path_params else None
+            credentials = [
+                header for header in request.headers.raw if header[0] in CREDENTIAL_HEADERS
+            ]
+            request.state.principal = self._authoriser.check(credentials, action, model_id)
+            return await handle(request)
+
+        return Route(path, endpoint, methods=[method])
+
+    def _change(self, verb: str, perform: Callable[[str], Awaitable[Changed]]) -> Route:
+        async def handle(request: Request) -> Response:
             return _json(await perform(_model_id(request)))
 
-        return Route(f"/v1/models/{{model_id}}/{verb}", endpoint, methods=["POST"])
+        return self._route("POST", f"/v1/models/{{model_id}}/{verb}", Action.ADMIN, handle)
 
     async def _index(self, request: Request) -> Response:
         return _json({"name": "snoozeml", "version": __version__, "endpoints": _ENDPOINTS})
@@ -86,7 +107,8 @@ class ColdRoutes:
         return Response(self._exposition.render(), headers={"content-type": CONTENT_TYPE})
 
     async def _models(self, request: Request) -> Response:
-        return _json(self._control.models())
+        principal: Principal = request.state.principal
+        return _json([model for model in self._control.models() if principal.may_use(model.id)])
 
     async def _model(self, request: Request) -> Response:
         return _json(self._control.model(_model_id(request)))
