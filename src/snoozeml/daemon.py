@@ -5,7 +5,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 import uvloop
@@ -16,6 +17,7 @@ from snoozeml.errors import SnoozeError
 from snoozeml.fronts.http.app import HttpApp
 from snoozeml.fronts.http.routes import ColdRoutes
 from snoozeml.fronts.http.server import HttpServer, address_of, bind
+from snoozeml.fronts.tls import TlsFiles
 from snoozeml.lifecycle.accelerators import Nvml
 from snoozeml.lifecycle.cpu import usable_cores
 from snoozeml.lifecycle.crew import Surroundings
@@ -27,6 +29,8 @@ from snoozeml.lifecycle.process import ExecLauncher, Launcher
 from snoozeml.lifecycle.registry import Registry, check_pinned
 from snoozeml.lifecycle.spare import SpareLauncher
 from snoozeml.lifecycle.steward import Steward
+from snoozeml.serving.auth import Authoriser
+from snoozeml.serving.auth.exposure import concerns
 from snoozeml.serving.control import Control
 from snoozeml.serving.inference import Serving
 from snoozeml.telemetry import logs
@@ -50,10 +54,13 @@ def run(overrides: Overrides, ready_fd: int | None = None) -> int:
         ConfigError: the configuration is wrong.
         OSError: the address cannot be had.
     """
-    configuration = load(overrides, os.environ)
+    environ = dict(os.environ)
+    configuration = load(overrides, environ)
+    _forget_secrets(configuration)
     finish_log = logs.configure(configuration.server.log_format, configuration.server.log_level)
     try:
-        return uvloop.run(Daemon(configuration, overrides).serve(ready_fd))
+        rescan = partial(load, overrides, environ)
+        return uvloop.run(Daemon(configuration, rescan).serve(ready_fd))
     finally:
         finish_log()
 
@@ -61,9 +68,10 @@ def run(overrides: Overrides, ready_fd: int | None = None) -> int:
 class Daemon:
     """The whole house. Use inside a running event loop."""
 
-    def __init__(self, configuration: Configuration, overrides: Overrides) -> None:
+    def __init__(self, configuration: Configuration, rescan: Callable[[], Configuration]) -> None:
         self._configuration = configuration
-        self._overrides = overrides
+        self._rescan = rescan
+        self._concerns: set[str] = set()
         self._stop = asyncio.Event()
         self._force = asyncio.Event()
 
@@ -82,9 +90,19 @@ class Daemon:
             loads_at_once=server.max_concurrent_loads or max(1, cores // 2),
         )
 
+        authoriser = Authoriser(self._configuration.auth)
+        tls = TlsFiles.of(server)
+
         def check(configuration: Configuration) -> None:
             models = configuration.server.max_loaded_models
             check_pinned(configuration.models, footprints, pools, models=models)
+            if tls is not None:
+                tls.renew()
+
+        def apply(configuration: Configuration) -> None:
+            _forget_secrets(configuration)
+            authoriser.apply(configuration.auth)
+            self._warn(configuration)
 
         check(self._configuration)
         listener = bind(server.host, server.port)
@@ -97,17 +115,18 @@ class Daemon:
             control = Control(
                 registry,
                 serving,
-                rescan=lambda: load(self._overrides, os.environ),
+                rescan=self._rescan,
                 check=check,
+                apply=apply,
             )
-            routes = ColdRoutes(serving, control, authoriser, Exposition(totals))
-            http = HttpServer(
-                HttpApp(serving, registry, authoriser, routes, server.max_request_bytes)
-            )
+            routes = ColdRoutes(serving, control, authoriser, Exposition(totals, tls))
+            app = HttpApp(serving, registry, authoriser, routes, server.max_request_bytes)
+            http = HttpServer(app, tls)
 
             registry.apply(self._configuration.models)
             await http.listen(listener)
             self._heed_signals(control, tasks)
+            self._warn(self._configuration)
             self._announce(address_of(listener), ready_fd)
             warming = tasks.create_task(self._warm_up(launcher))
 
@@ -168,8 +187,9 @@ class Daemon:
 
     def _announce(self, http: str, ready_fd: int | None) -> None:
         server, models = self._configuration.server, self._configuration.models
+        scheme = "http" if server.tls_cert is None else "https"
         fields = {
-            "http": f"http://{http}",
+            "http": f"{scheme}://{http}",
             "models": len(models),
             "models_dir": str(server.models_dir),
             "config": str(server.config_path or "none"),
@@ -180,6 +200,13 @@ class Daemon:
             line = msgspec.json.encode({"http": http, "grpc": None, "pid": os.getpid()}) + b"\n"
             with os.fdopen(ready_fd, "wb") as ready:
                 ready.write(line)
+
+    def _warn(self, configuration: Configuration) -> None:
+        """Say once what is more open than it may have been meant."""
+        for concern in concerns(configuration):
+            if concern not in self._concerns:
+                self._concerns.add(concern)
+                _log.warning("%s", concern)
 
     def _heed_signals(self, control: Control, tasks: asyncio.TaskGroup) -> None:
         loop = asyncio.get_running_loop()
@@ -197,6 +224,12 @@ class Daemon:
 
     def _told_to_stop(self) -> None:
         (self._force if self._stop.is_set() else self._stop).set()
+
+
+def _forget_secrets(configuration: Configuration) -> None:
+    """Take the secrets out of the environment, which every child of ours inherits."""
+    for variable in configuration.auth.variables:
+        os.environ.pop(variable, None)
 
 
 def _has_terminal() -> bool:
