@@ -51,7 +51,7 @@ class TokenVerifier:
             "leeway": rules.leeway_s,
             "options": {"require": ["exp"], "verify_aud": rules.audience is not None},
         }
-        self._remembered: dict[bytes, tuple[Principal, float]] = {}
+        self._remembered: dict[bytes, tuple[Principal, int]] = {}
 
     def verify(self, token: bytes) -> Principal:
         """Who sent it.
@@ -61,8 +61,8 @@ class TokenVerifier:
             PermissionDenied: it is good, and names no role that we know.
         """
         digest = hashlib.sha256(token).digest()
-        principal, expires_at = self._remembered.get(digest, (None, 0.0))
-        if principal is not None and self._wall_clock() < expires_at:
+        principal, expires_at = self._remembered.get(digest, (None, 0))
+        if principal is not None and self._wall_clock() - self._leeway_s < expires_at:
             return principal
         self._remembered.pop(digest, None)
         principal, expires_at = self._decode(token)
@@ -71,8 +71,8 @@ class TokenVerifier:
         self._remembered[digest] = principal, expires_at
         return principal
 
-    def _decode(self, token: bytes) -> tuple[Principal, float]:
-        """Who sent it, and until when that is good."""
+    def _decode(self, token: bytes) -> tuple[Principal, int]:
+        """Who sent it, and when it expires, which may be in more seconds than a float can count."""
         try:
             claims = jwt.decode(token, self._secret, **self._arguments)
         except jwt.InvalidTokenError as error:
@@ -80,7 +80,7 @@ class TokenVerifier:
         role = _role(claims)
         if role is None:
             raise PermissionDenied("the token names no role; it is one of " + ", ".join(SPELLINGS))
-        return Principal(_name(claims), role), int(claims["exp"]) + self._leeway_s
+        return Principal(_name(claims), role), int(claims["exp"])
 
 
 def _name(claims: dict[str, Any]) -> str:
