@@ -58,6 +58,7 @@ class TlsFiles:
         self._key = key
         self._client_ca = client_ca
         self._seen = self._stamps()
+        self._refusal: str | None = None  # of the files as they were seen last
         self._identity = self._read()
         self.context = self._identity.context
         self.context.sni_callback = self._show_current
@@ -87,16 +88,18 @@ class TlsFiles:
         """Look at the files now.
 
         Raises:
-            ConfigError: they have changed, and do not work; the old certificate stays. Files that
-                have been refused once are not tried again before they change.
+            ConfigError: they do not work; the old certificate stays.
         """
         stamps = self._stamps()
         if stamps == self._seen:
+            if self._refusal is not None:
+                raise ConfigError(self._refusal)
             return
-        self._seen = stamps
+        self._seen, self._refusal = stamps, None
         try:
             self._identity = self._read()
         except ConfigError as error:
+            self._refusal = str(error)
             _log.warning("the certificate stays as it was: %s", error)
             raise
         until = datetime.fromtimestamp(self._identity.expires_at, UTC)
@@ -120,6 +123,8 @@ class TlsFiles:
         except ValueError as error:
             raise ConfigError(f"tls_cert: {self._certificate}: {error}") from None
         context = self._new_context()
+        if self._stamps() != self._seen:  # what we have read may be half old, half new
+            raise ConfigError(f"tls_cert: {self._certificate}: changed while it was read")
         return Identity(context, certificate, key, client_ca[0] if client_ca else None, until)
 
     def _new_context(self) -> ssl.SSLContext:
