@@ -1,0 +1,81 @@
+"""From the tensors of a request to the inputs of a model, for dialects that name their datatypes."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from snoozeml.core.tensors import Signature
+from snoozeml.errors import InvalidInput, ShapeMismatch
+from snoozeml.wire.bounds import check_bounds
+from snoozeml.wire.conversion import convert_array
+from snoozeml.wire.json_data import DataReader
+from snoozeml.wire.json_values import Lossy, shown
+from snoozeml.wire.names import NameRules
+from snoozeml.wire.shapes import Shape, ShapeRules
+from snoozeml.wire.tensors import DTYPES, Array, Inference
+
+
+class Given(msgspec.Struct, gc=False):
+    """One tensor as a request gives it.
+
+    Attributes:
+        read: makes the flat array of its values, in its own datatype.
+    """
+
+    name: str
+    datatype: str
+    shape: Sequence[int]
+    read: Callable[[], Array]
+
+
+class Assembly:
+    """The rules of one model, applied to requests."""
+
+    def __init__(self, signature: Signature) -> None:
+        self._names: Final = NameRules(signature)
+        self._shapes: Final = ShapeRules(signature.inputs)
+        self._specs: Final = {spec.name: spec for spec in signature.inputs}
+        self._readers: Final = {spec.name: DataReader(spec) for spec in signature.inputs}
+
+    def inference(
+        self, tensors: Sequence[Given], outputs: Sequence[str] | None, reply_as: object
+    ) -> Inference:
+        """Check a request and convert its tensors; nothing is read before names and shapes fit.
+
+        Args:
+            outputs: those asked for; None: all that the inputs allow.
+            reply_as: see `Inference`.
+
+        Raises:
+            InvalidInput: names, datatypes or values do not fit the model.
+            ShapeMismatch: shapes do not.
+        """
+        left_out = self._names.check_inputs([tensor.name for tensor in tensors])
+        shapes = {tensor.name: _checked(tensor) for tensor in tensors}
+        defaults = self._shapes.check(shapes, left_out)
+        inputs = {tensor.name: self._array(tensor) for tensor in tensors}
+        for name, shape in defaults.items():
+            inputs[name] = self._readers[name].default(shape)
+        return Inference(inputs, self._names.outputs(outputs, shapes), reply_as)
+
+    def _array(self, tensor: Given) -> Array:
+        spec = self._specs[tensor.name]
+        self._readers[tensor.name].check_datatype(tensor.datatype)
+        try:
+            array = convert_array(tensor.read(), DTYPES[spec.datatype])
+        except Lossy as loss:
+            raise InvalidInput(
+                f"input {spec.name!r} wants {spec.datatype}, got {tensor.datatype}"
+                f" {shown(loss.value)}: {loss.why}"
+            ) from None
+        check_bounds(spec, array)
+        return array.reshape(tensor.shape)
+
+
+def _checked(tensor: Given) -> Shape:
+    if any(size < 0 for size in tensor.shape):
+        raise ShapeMismatch(
+            f"input {tensor.name!r}: a dimension is never negative, got {list(tensor.shape)[:64]}"
+        )
+    return tensor.shape
