@@ -6,6 +6,11 @@ _FORBIDDEN = frozenset("/\\")
 _LONGEST = 255  # bytes of UTF-8: an id names folders and files
 
 
+def as_model_id(given: str) -> str:
+    """The id that is meant, in whatever form its characters were typed."""
+    return given if given.isascii() else unicodedata.normalize("NFC", given)
+
+
 def why_bad_model_id(model_id: str) -> str | None:
     """Say what is wrong with a model id, or None when nothing is.
 

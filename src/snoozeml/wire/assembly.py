@@ -1,4 +1,4 @@
-"""From the tensors of a request to the inputs of a model, for dialects that name their datatypes."""
+"""From a request's tensors to a model's inputs, for dialects that say what datatype each has."""
 
 from collections.abc import Callable, Sequence
 from typing import Final

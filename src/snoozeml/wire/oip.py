@@ -29,7 +29,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         if name in _OF_SEQUENCES and value:
             raise InvalidInput(f"parameter {name!r}: sequences are not supported")
         if name == "priority" and not _is_count(value):
-            raise InvalidInput(f"parameter 'priority' must be a whole number from 0, got {value!r:.60}")
+            raise InvalidInput(f"priority must be a whole number from 0, not {value!r:.60}")
 
 
 def check_tensor_parameters(name: str, parameters: Mapping[str, Any]) -> None:
@@ -51,7 +51,7 @@ def classes_asked_for(name: str, parameters: Mapping[str, Any]) -> int:
     count = parameters.get("classification", 0)
     if not _is_count(count):
         raise InvalidInput(
-            f"output {quoted(name)}: classification must be a whole number from 0, got {count!r:.60}"
+            f"output {quoted(name)}: classification must be a whole number, not {count!r:.60}"
         )
     return int(count)
 

@@ -105,5 +105,3 @@ def _torn(name: str) -> InvalidInput:
         f"input {name!r}: raw BYTES are elements of a length in four bytes and so many bytes; the"
         " data ends within one"
     )
-
-
