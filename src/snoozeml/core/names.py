@@ -1,6 +1,10 @@
 """What a model may be called."""
 
 import unicodedata
+from typing import Final
+
+MODEL_VERSION: Final = "1"
+"""Of every model: there is one of each, the one that lies in its folder."""
 
 _FORBIDDEN = frozenset("/\\")
 _LONGEST = 255  # bytes of UTF-8: an id names folders and files

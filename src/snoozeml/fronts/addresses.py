@@ -18,7 +18,8 @@ def resolve(host: str, port: int) -> tuple[socket.AddressFamily, str]:
 
 
 def cannot_listen(host: str, port: int, error: OSError) -> OSError:
-    return OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}")
+    why = error.strerror or str(error)
+    return OSError(error.errno or 0, f"cannot listen on {host}:{port}: {why}")
 
 
 def written(address: str, port: int) -> str:

@@ -24,7 +24,7 @@ _PREFIX: Final = "DATA_TYPE_"
 _DATATYPES: Final = {
     number: name.removeprefix(_PREFIX) for name, number in DataType.items() if number
 }
-_NUMBERS: Final = {name: number for number, name in _DATATYPES.items()}
+_NUMBERS: Final = {name: DataType.Value(_PREFIX + name) for name in _DATATYPES.values()}
 
 _OUTPUTS: Final = ModelInferResponse.OUTPUTS_FIELD_NUMBER
 _RAW_DATA: Final = TensorData.RAW_DATA_FIELD_NUMBER

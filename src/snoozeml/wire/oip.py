@@ -1,5 +1,6 @@
 """What the two transports of the Open Inference Protocol have in common."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -9,9 +10,6 @@ from snoozeml.core.tensors import TensorSpec
 from snoozeml.errors import InvalidInput
 from snoozeml.wire.json_values import quoted
 from snoozeml.wire.tensors import Array
-
-VERSION: Final = "1"
-"""Of every model: the one that lies in its folder."""
 
 _OF_SEQUENCES: Final = ("sequence_id", "sequence_start", "sequence_end")
 _SHARED_MEMORY: Final = "shared_memory_region"
@@ -68,13 +66,14 @@ def classification(spec: TensorSpec, array: Array, classes: int) -> Array:
     """
     if array.dtype.hasobject:
         raise InvalidInput(f"output {spec.name!r} is text, so it has no classification")
-    if spec.batch_axis is None:
-        return _best(array.reshape(1, -1), classes)[0]
-    rows = np.moveaxis(array, spec.batch_axis, 0)
-    return _best(rows.reshape(len(rows), -1) if rows.size else rows.reshape(len(rows), 0), classes)
+    axis = spec.batch_axis
+    rows = array[None] if axis is None else np.moveaxis(array, axis, 0)
+    best = _best(rows.reshape(len(rows), math.prod(rows.shape[1:])), classes)
+    return best.reshape(-1) if axis is None else best
 
 
 def _best(rows: Array, classes: int) -> Array:
+    """Of equal values the first comes first."""
     order = np.argsort(-rows.astype(np.float64), axis=1, kind="stable")[:, :classes]
     texts = np.empty(order.shape, object)
     for at, index in np.ndenumerate(order):

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from snoozeml.core.names import MODEL_VERSION
 from snoozeml.core.tensors import Signature
 from snoozeml.errors import InvalidInput, ShapeMismatch
 from snoozeml.wire import oip
@@ -100,7 +101,7 @@ class OipGrpc:
             InvalidInput: text shall be classified.
         """
         response = ModelInferResponse(
-            model_name=self._model_id, model_version=oip.VERSION, id=reply.id
+            model_name=self._model_id, model_version=MODEL_VERSION, id=reply.id
         )
         arrays: list[Array] = []
         for name, array in zip(names, outputs, strict=True):
@@ -115,7 +116,8 @@ class OipGrpc:
         for output, array in zip(response.outputs, arrays, strict=True):
             values = as_bytes(array) if array.dtype.hasobject else array.ravel().tolist()
             getattr(output.contents, _CONTENTS[output.datatype]).extend(values)
-        return response.SerializeToString()
+        encoded: bytes = response.SerializeToString()
+        return encoded
 
 
 def _with_raw(response: ModelInferResponse, arrays: Sequence[Array]) -> bytes:

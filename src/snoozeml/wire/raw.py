@@ -50,7 +50,7 @@ def to_raw(array: Array) -> bytes:
     """Write a tensor."""
     if not array.dtype.hasobject:
         return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
-    pieces = []
+    pieces: list[bytes] = []
     for value in as_bytes(array):
         pieces += (_LENGTH.pack(len(value)), value)
     return b"".join(pieces)
