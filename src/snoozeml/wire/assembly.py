@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from snoozeml.core.tensors import Signature
+from snoozeml.core.tensors import Signature, TensorSpec
 from snoozeml.errors import InvalidInput, ShapeMismatch
 from snoozeml.wire.bounds import check_bounds
 from snoozeml.wire.conversion import convert_array
@@ -61,7 +61,8 @@ class Assembly:
 
     def _array(self, tensor: Given) -> Array:
         spec = self._specs[tensor.name]
-        self._readers[tensor.name].check_datatype(tensor.datatype)
+        if tensor.datatype != spec.datatype:
+            self._readers[tensor.name].check_datatype(tensor.datatype)
         try:
             array = convert_array(tensor.read(), DTYPES[spec.datatype])
         except Lossy as loss:
@@ -74,7 +75,7 @@ class Assembly:
 
 
 def _checked(tensor: Given) -> Shape:
-    if any(size < 0 for size in tensor.shape):
+    if tensor.shape and min(tensor.shape) < 0:
         raise ShapeMismatch(
             f"input {tensor.name!r}: a dimension is never negative, got {list(tensor.shape)[:64]}"
         )

@@ -1,5 +1,6 @@
 """The dialect of `snoozeml.v1.InferenceService`: messages to arrays, arrays to messages."""
 
+import struct
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -7,7 +8,7 @@ from typing import Final
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from snoozeml.core.tensors import Signature
+from snoozeml.core.tensors import Signature, TensorSpec
 from snoozeml.errors import InvalidInput
 from snoozeml.wire.assembly import Assembly, Given
 from snoozeml.wire.proto.snoozeml_pb2 import (
@@ -16,7 +17,7 @@ from snoozeml.wire.proto.snoozeml_pb2 import (
     ModelInferResponse,
     TensorData,
 )
-from snoozeml.wire.protobuf import Malformed, delimited
+from snoozeml.wire.protobuf import Malformed, tag, varint
 from snoozeml.wire.raw import from_raw, to_raw
 from snoozeml.wire.tensors import Array, Inference
 
@@ -26,8 +27,14 @@ _DATATYPES: Final = {
 }
 _NUMBERS: Final = {name: DataType.Value(_PREFIX + name) for name in _DATATYPES.values()}
 
-_OUTPUTS: Final = ModelInferResponse.OUTPUTS_FIELD_NUMBER
-_RAW_DATA: Final = TensorData.RAW_DATA_FIELD_NUMBER
+# Fields of an answer: what stands before their values.
+_OUTPUTS: Final = tag(ModelInferResponse.OUTPUTS_FIELD_NUMBER)
+_SHAPE: Final = tag(TensorData.SHAPE_FIELD_NUMBER)
+_RAW_DATA: Final = tag(TensorData.RAW_DATA_FIELD_NUMBER)
+_DATA_TYPE: Final = varint(TensorData.DATA_TYPE_FIELD_NUMBER << 3)
+_FP32: Final = _DATA_TYPE + varint(DataType.DATA_TYPE_FP32)
+_DURATION: Final = varint(ModelInferResponse.DURATION_MS_FIELD_NUMBER << 3 | 1)
+_DOUBLE: Final = struct.Struct("<d")
 
 
 class _Reply:
@@ -35,22 +42,24 @@ class _Reply:
 
     Attributes:
         native: in the model's datatypes; else numbers come as FP32.
+        parameters: of the answer, encoded.
     """
 
-    __slots__ = ("id", "native")
+    __slots__ = ("native", "parameters")
 
     def __init__(self, id: str, native: bool) -> None:
-        self.id: Final = id
         self.native: Final = native
+        echo = ModelInferResponse(parameters={"id": id}) if id else None
+        self.parameters: Final[bytes] = echo.SerializeToString() if echo is not None else b""
 
 
 class GrpcV1:
     """Decodes requests to one model and encodes its answers."""
 
     def __init__(self, model_id: str, signature: Signature) -> None:
-        self._model_id: Final = model_id
         self._assembly: Final = Assembly(signature)
-        self._datatypes: Final = {spec.name: spec.datatype for spec in signature.outputs}
+        self._head: Final[bytes] = ModelInferResponse(model_id=model_id).SerializeToString()
+        self._writers: Final = {spec.name: _Writer(spec) for spec in signature.outputs}
 
     def decode(self, body: bytes) -> Inference:
         """Read a request; every input of the answer fits the signature, defaults included.
@@ -74,18 +83,38 @@ class GrpcV1:
         self, names: Sequence[str], outputs: Sequence[Array], reply: _Reply, duration_s: float
     ) -> bytes:
         """Write an answer; text stays text whatever was asked for."""
-        head = ModelInferResponse(model_id=self._model_id, duration_ms=duration_s * 1000)
-        if reply.id:
-            head.parameters["id"] = reply.id
-        pieces = [head.SerializeToString()]
+        # By hand: each tensor is copied once, where the message classes would do it twice, and
+        # small answers take a third of the time.
+        pieces = [self._head, _DURATION, _DOUBLE.pack(duration_s * 1000), reply.parameters]
         for name, array in zip(names, outputs, strict=True):
-            datatype = self._datatypes[name]
-            if not reply.native and datatype != "BYTES":
-                datatype = "FP32"
-                with np.errstate(over="ignore"):  # a client that reads FP32 gets what FP32 can say
-                    array = array.astype(np.float32, copy=False)
-            pieces += _tensor(name, datatype, array)
+            writer = self._writers[name]
+            pieces += writer.native(array) if reply.native else writer.as_floats(array)
         return b"".join(pieces)
+
+
+class _Writer:
+    """Writes one output as a field of the answer."""
+
+    def __init__(self, spec: TensorSpec) -> None:
+        name = spec.name.encode()
+        self._name: Final = tag(TensorData.NAME_FIELD_NUMBER) + varint(len(name)) + name
+        self._is_text: Final = spec.datatype == "BYTES"
+        self._native: Final = _DATA_TYPE + varint(_NUMBERS[spec.datatype])
+
+    def native(self, array: Array) -> tuple[bytes, ...]:
+        return self._pieces(self._native, array)
+
+    def as_floats(self, array: Array) -> tuple[bytes, ...]:
+        if self._is_text or array.dtype == np.float32:
+            return self.native(array)
+        with np.errstate(over="ignore"):  # a client that reads FP32 gets what FP32 can say
+            return self._pieces(_FP32, array.astype(np.float32))
+
+    def _pieces(self, datatype: bytes, array: Array) -> tuple[bytes, ...]:
+        data, shape = to_raw(array), b"".join(map(varint, array.shape))
+        head = self._name + _SHAPE + varint(len(shape)) + shape + datatype + _RAW_DATA
+        size = varint(len(data))
+        return _OUTPUTS, varint(len(head) + len(size) + len(data)), head, size, data
 
 
 def _given(tensor: TensorData) -> Given:
@@ -97,13 +126,3 @@ def _given(tensor: TensorData) -> Given:
             f"input {name!r:.60}: unknown data_type {tensor.data_type}; known are {known}"
         )
     return Given(name, datatype, shape, partial(from_raw, name, datatype, shape, tensor.raw_data))
-
-
-def _tensor(name: str, datatype: str, array: Array) -> tuple[bytes, ...]:
-    """One output as a field of the answer: its data is copied once here, where the message
-    classes would do it twice.
-    """
-    data = to_raw(array)
-    head = TensorData(name=name, shape=array.shape, data_type=_NUMBERS[datatype])
-    encoded = head.SerializeToString() + delimited(_RAW_DATA, len(data))
-    return delimited(_OUTPUTS, len(encoded) + len(data)), encoded, data

@@ -19,7 +19,7 @@ from snoozeml.wire.proto.oip_pb2 import (
     ModelInferRequest,
     ModelInferResponse,
 )
-from snoozeml.wire.protobuf import Malformed, delimited
+from snoozeml.wire.protobuf import Malformed, tag, varint
 from snoozeml.wire.raw import as_bytes, from_raw, to_raw, to_texts
 from snoozeml.wire.tensors import DTYPES, Array, Inference
 
@@ -44,7 +44,7 @@ _CONTENTS: Final = {
 _CARRIERS: Final = {"int_contents": np.int32, "uint_contents": np.uint32}
 """The type of the values in fields that several datatypes share."""
 
-_RAW_OUTPUT: Final = ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER
+_RAW_OUTPUT: Final = tag(ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER)
 
 
 class _Reply:
@@ -125,7 +125,7 @@ def _with_raw(response: ModelInferResponse, arrays: Sequence[Array]) -> bytes:
     pieces = [response.SerializeToString()]
     for array in arrays:
         data = to_raw(array)
-        pieces += (delimited(_RAW_OUTPUT, len(data)), data)
+        pieces += (_RAW_OUTPUT, varint(len(data)), data)
     return b"".join(pieces)
 
 

@@ -18,6 +18,8 @@ _FIXED64: Final = 1
 _DELIMITED: Final = 2
 _FIXED32: Final = 5
 
+_LONGEST_BITS: Final = 70  # ten bytes of seven bits
+
 _MOST_FIELDS: Final = 4096
 """In one message. Walking takes half a microsecond for each, on the daemon's only thread; a model
 with so many tensors has not been seen."""
@@ -46,13 +48,17 @@ def fields(data: bytes, where: slice | None = None) -> Iterator[tuple[int, Value
         if kind == _DELIMITED:
             size, at = _varint(data, at, end)
             start, at = at, at + size
-            yield number, slice(start, _within(at, end))
+            if at > end:
+                raise _torn()
+            yield number, slice(start, at)
         elif kind == _VARINT:
             value, at = _varint(data, at, end)
             yield number, value
         elif kind in (_FIXED64, _FIXED32):
             start, at = at, at + (8 if kind == _FIXED64 else 4)
-            yield number, int.from_bytes(data[start : _within(at, end)], "little")
+            if at > end:
+                raise _torn()
+            yield number, int.from_bytes(data[start:at], "little")
         else:
             raise Malformed(f"the message is not valid protobuf: wire type {kind}")
     raise InvalidInput(f"the message has more than {_MOST_FIELDS} fields")
@@ -83,34 +89,35 @@ def number(value: Value) -> int:
     return value
 
 
-def delimited(field: int, size_bytes: int) -> bytes:
-    """What stands before the bytes of a text, bytes or message field."""
-    return _encoded(field << 3 | _DELIMITED) + _encoded(size_bytes)
+def tag(field: int) -> bytes:
+    """What a text, bytes or message field begins with; its size in `varint` and itself follow."""
+    return varint(field << 3 | _DELIMITED)
 
 
-def _within(at: int, end: int) -> int:
-    if at > end:
-        raise Malformed("the message is not valid protobuf: it ends within a field")
-    return at
+def varint(value: int) -> bytes:
+    """A number that is not negative, as protobuf writes it."""
+    if value < len(_SMALL):
+        return _SMALL[value]
+    return bytes((value & 0x7F | 0x80,)) + varint(value >> 7)
+
+
+_SMALL: Final = [bytes((value,)) for value in range(0x80)]
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     """A number and where the next byte lies."""
+    if at < end and (value := data[at]) < 0x80:  # as most are
+        return value, at + 1
     value = shift = 0
-    while at < end and shift < 70:
+    while at < end and shift < _LONGEST_BITS:
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value & 0xFFFF_FFFF_FFFF_FFFF, at
         shift += 7
-    raise Malformed("the message is not valid protobuf: it ends within a number")
+    raise _torn()
 
 
-def _encoded(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+def _torn() -> Malformed:
+    return Malformed("the message is not valid protobuf: it ends within a field")

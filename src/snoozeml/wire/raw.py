@@ -2,6 +2,7 @@
 
 import math
 import struct
+import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,6 +14,8 @@ from snoozeml.wire.tensors import DTYPES, Array
 
 _LENGTH: Final = struct.Struct("<I")
 _BF16_BYTES: Final = 2
+_IS_LITTLE: Final = sys.byteorder == "little"
+_ON_THE_WIRE: Final = {name: dtype.newbyteorder("<") for name, dtype in DTYPES.items()}
 
 
 def from_raw(name: str, datatype: str, shape: Sequence[int], data: bytes | memoryview) -> Array:
@@ -32,7 +35,7 @@ def from_raw(name: str, datatype: str, shape: Sequence[int], data: bytes | memor
     count = math.prod(shape)
     if datatype == "BYTES":
         return _texts(name, shape, count, data)
-    itemsize = _BF16_BYTES if datatype == "BF16" else DTYPES[datatype].itemsize
+    itemsize = _BF16_BYTES if datatype == "BF16" else _ON_THE_WIRE[datatype].itemsize
     if len(data) != count * itemsize:
         raise ShapeMismatch(
             f"input {name!r}: the shape {list(shape)} of {datatype} takes {count * itemsize} bytes,"
@@ -43,13 +46,13 @@ def from_raw(name: str, datatype: str, shape: Sequence[int], data: bytes | memor
         return (halves << np.uint32(16)).view(np.float32)
     if datatype == "BOOL":
         return _bools(name, data)
-    return np.frombuffer(data, DTYPES[datatype].newbyteorder("<"))
+    return np.frombuffer(data, _ON_THE_WIRE[datatype])
 
 
 def to_raw(array: Array) -> bytes:
     """Write a tensor."""
     if not array.dtype.hasobject:
-        return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+        return (array if _IS_LITTLE else array.byteswap()).tobytes()
     pieces: list[bytes] = []
     for value in as_bytes(array):
         pieces += (_LENGTH.pack(len(value)), value)

@@ -14,7 +14,7 @@ from snoozeml.fronts.manners import fails_fast
 from snoozeml.lifecycle.registry import Registry
 from snoozeml.serving.inference import Serving
 from snoozeml.serving.versions import check_version
-from snoozeml.wire.protobuf import delimited
+from snoozeml.wire.protobuf import tag, varint
 
 _AT_ONCE: Final = 256
 """Messages of one stream that are neither answered nor refused; a client that does not read its
@@ -175,7 +175,7 @@ def _trailing(result: InferenceResult, call: Call) -> Metadata:
 
 
 def _field(number: int, value: bytes) -> bytes:
-    return delimited(number, len(value)) + value
+    return tag(number) + varint(len(value)) + value
 
 
 def _v1_refusal(request_id: str, error: SnoozeError) -> bytes:
