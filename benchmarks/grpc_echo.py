@@ -1,7 +1,7 @@
 """The least that a gRPC server in this process layout can do: take a message, send a constant.
 
 Run as `python -m benchmarks.grpc_echo`, with the answer's bytes on standard input; writes the
-address that it listens on to standard output. It is the daemon's own server without a worker behind.
+address that it listens on to standard output. It is the daemon's own server with nothing behind.
 """
 
 import asyncio

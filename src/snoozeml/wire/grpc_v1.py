@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from snoozeml.core.tensors import Signature, TensorSpec
+from snoozeml.core.tensors import Signature
 from snoozeml.errors import InvalidInput
 from snoozeml.wire.assembly import Assembly, Given
 from snoozeml.wire.proto.snoozeml_pb2 import (
@@ -19,7 +19,7 @@ from snoozeml.wire.proto.snoozeml_pb2 import (
 )
 from snoozeml.wire.protobuf import Malformed, tag, varint
 from snoozeml.wire.raw import from_raw, to_raw
-from snoozeml.wire.tensors import Array, Inference
+from snoozeml.wire.tensors import DATATYPES, Array, Inference
 
 _PREFIX: Final = "DATA_TYPE_"
 _DATATYPES: Final = {
@@ -29,6 +29,7 @@ _NUMBERS: Final = {name: DataType.Value(_PREFIX + name) for name in _DATATYPES.v
 
 # Fields of an answer: what stands before their values.
 _OUTPUTS: Final = tag(ModelInferResponse.OUTPUTS_FIELD_NUMBER)
+_NAME: Final = tag(TensorData.NAME_FIELD_NUMBER)
 _SHAPE: Final = tag(TensorData.SHAPE_FIELD_NUMBER)
 _RAW_DATA: Final = tag(TensorData.RAW_DATA_FIELD_NUMBER)
 _DATA_TYPE: Final = varint(TensorData.DATA_TYPE_FIELD_NUMBER << 3)
@@ -59,7 +60,7 @@ class GrpcV1:
     def __init__(self, model_id: str, signature: Signature) -> None:
         self._assembly: Final = Assembly(signature)
         self._head: Final[bytes] = ModelInferResponse(model_id=model_id).SerializeToString()
-        self._writers: Final = {spec.name: _Writer(spec) for spec in signature.outputs}
+        self._writers: Final = {s.name: _Writer(s.name, s.datatype) for s in signature.outputs}
 
     def decode(self, body: bytes) -> Inference:
         """Read a request; every input of the answer fits the signature, defaults included.
@@ -87,7 +88,7 @@ class GrpcV1:
         # small answers take a third of the time.
         pieces = [self._head, _DURATION, _DOUBLE.pack(duration_s * 1000), reply.parameters]
         for name, array in zip(names, outputs, strict=True):
-            writer = self._writers[name]
+            writer = self._writers.get(name) or _Writer(name, DATATYPES[array.dtype])
             pieces += writer.native(array) if reply.native else writer.as_floats(array)
         return b"".join(pieces)
 
@@ -95,11 +96,11 @@ class GrpcV1:
 class _Writer:
     """Writes one output as a field of the answer."""
 
-    def __init__(self, spec: TensorSpec) -> None:
-        name = spec.name.encode()
-        self._name: Final = tag(TensorData.NAME_FIELD_NUMBER) + varint(len(name)) + name
-        self._is_text: Final = spec.datatype == "BYTES"
-        self._native: Final = _DATA_TYPE + varint(_NUMBERS[spec.datatype])
+    def __init__(self, name: str, datatype: str) -> None:
+        encoded = name.encode()
+        self._name: Final = _NAME + varint(len(encoded)) + encoded
+        self._is_text: Final = datatype == "BYTES"
+        self._native: Final = _DATA_TYPE + varint(_NUMBERS[datatype])
 
     def native(self, array: Array) -> tuple[bytes, ...]:
         return self._pieces(self._native, array)

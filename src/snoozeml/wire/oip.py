@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from snoozeml.core.tensors import TensorSpec
 from snoozeml.errors import InvalidInput
 from snoozeml.wire.json_values import quoted
 from snoozeml.wire.tensors import Array
@@ -54,19 +53,24 @@ def classes_asked_for(name: str, parameters: Mapping[str, Any]) -> int:
     return int(count)
 
 
-def classification(spec: TensorSpec, array: Array, classes: int) -> Array:
+def classification(name: str, array: Array, axis: int | None, classes: int) -> Array:
     """The highest values of each row, as text `value:index`.
 
+    Args:
+        name: of the output.
+        axis: that the rows are on.
+
     Shapes:
-        array: (rows, ...) with the rows on `spec.batch_axis`; all else is classes, row-major.
+        array: (rows, ...) with the rows on `axis`; all else is classes, row-major.
         returns: (rows, at most `classes`); (at most `classes`) where there is no batch axis.
 
     Raises:
         InvalidInput: the output is text.
     """
     if array.dtype.hasobject:
-        raise InvalidInput(f"output {spec.name!r} is text, so it has no classification")
-    axis = spec.batch_axis
+        raise InvalidInput(f"output {name!r} is text, so it has no classification")
+    if not array.ndim:
+        axis = None
     rows = array[None] if axis is None else np.moveaxis(array, axis, 0)
     best = _best(rows.reshape(len(rows), math.prod(rows.shape[1:])), classes)
     return best.reshape(-1) if axis is None else best

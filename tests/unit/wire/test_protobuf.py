@@ -8,7 +8,7 @@ from snoozeml.errors import InvalidInput
 from snoozeml.wire.proto.oip_pb2 import InferParameter, ModelInferRequest
 from snoozeml.wire.protobuf import Malformed, fields, number, tag, text, varint
 
-NAMES = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+NAMES = st.text(st.characters(codec="utf-8"), max_size=20)
 
 
 @given(NAMES, NAMES, st.lists(st.binary(max_size=300), max_size=5), st.integers(0, 2**64 - 1))
@@ -38,8 +38,7 @@ def test_numbers_of_fixed_size_are_walked_over() -> None:
 def test_whatever_comes_it_is_fields_or_a_clear_error(body: bytes) -> None:
     try:
         found = list(fields(body))
-    except InvalidInput as error:
-        assert "protobuf" in error.message
+    except Malformed:
         return
     assert all(0 <= v.start <= v.stop <= len(body) for _, v in found if isinstance(v, slice))
 
