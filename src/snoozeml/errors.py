@@ -7,6 +7,7 @@ Each transport keeps one table from code to its own status; nothing here knows a
     ├── InvalidInput               names, datatypes, JSON
     │   └── ShapeMismatch          shapes
     ├── ModelNotFound
+    ├── NotSupported               a part of a protocol that is not served
     ├── MethodNotAllowed, NotFound, PayloadTooLarge, HeadTooLarge, UnsupportedMediaType
     ├── Overloaded                 the queue is full
     ├── ModelLoading               the caller did not want to wait
@@ -68,6 +69,10 @@ class ModelNotFound(SnoozeError):
 
 class NotFound(SnoozeError):
     code = "not_found"
+
+
+class NotSupported(SnoozeError):
+    code = "not_supported"
 
 
 class MethodNotAllowed(SnoozeError):

@@ -28,6 +28,13 @@ def _open_descriptor(_ctx: click.Context, _param: click.Parameter, fd: int | Non
     help="Port to listen on; 0 takes a free one. [default: 8080]",
 )
 @click.option(
+    "--grpc-port",
+    type=int,
+    metavar="PORT",
+    help="Port to serve gRPC on; 0 takes a free one. [default: 50051]",
+)
+@click.option("--no-grpc", is_flag=True, help="Do not serve gRPC.")
+@click.option(
     "--models-dir",
     type=click.Path(path_type=Path),
     metavar="DIR",
@@ -71,7 +78,7 @@ def _open_descriptor(_ctx: click.Context, _param: click.Parameter, fd: int | Non
     help="Write one line of JSON to this descriptor when the daemon serves: where it "
     "listens, and its process id.",
 )
-def serve(ready_fd: int | None, **flags: Any) -> None:
+def serve(ready_fd: int | None, no_grpc: bool, **flags: Any) -> None:
     """Run the daemon.
 
     It stops in order at SIGTERM or Ctrl-C, or when its terminal closes: no request that it accepted
@@ -87,7 +94,7 @@ def serve(ready_fd: int | None, **flags: Any) -> None:
             raise  # our own mistake, and no library's absence
         raise click.ClickException(f"{_SERVER_EXTRA} ({error.name} is missing)") from error
     try:
-        code = daemon.run(Overrides(**flags), ready_fd)
+        code = daemon.run(Overrides(grpc=False if no_grpc else None, **flags), ready_fd)
     except FlagError as error:
         raise click.UsageError(str(error), click.get_current_context()) from error
     except ConfigError as error:

@@ -75,7 +75,9 @@ class JsonV1:
             inputs[name] = self._readers[name].default(shape)
         return Inference(inputs, outputs)
 
-    def encode(self, names: Sequence[str], outputs: Sequence[Array], duration_s: float) -> bytes:
+    def encode(
+        self, names: Sequence[str], outputs: Sequence[Array], _reply_as: None, duration_s: float
+    ) -> bytes:
         """Write an answer; floats that are not finite become null."""
         tensors = []
         for name, array in zip(names, outputs, strict=True):

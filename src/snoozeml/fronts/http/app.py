@@ -12,6 +12,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
+from snoozeml.core.names import as_model_id
 from snoozeml.core.request import Codec, InferenceRequest
 from snoozeml.errors import (
     Cancelled,
@@ -30,12 +31,16 @@ from snoozeml.fronts.http.replies import (
     Headers,
     error_body,
     error_headers,
-    new_request_id,
     send_error,
     send_reply,
+)
+from snoozeml.fronts.http.routes import ColdRoutes
+from snoozeml.fronts.manners import (
+    LONGEST_TIMEOUT_MS,
+    fails_fast,
+    new_request_id,
     usable_request_id,
 )
-from snoozeml.fronts.http.routes import ColdRoutes, model_id_in
 from snoozeml.lifecycle.registry import Registry
 from snoozeml.serving.inference import Serving
 
@@ -43,7 +48,6 @@ _log = logging.getLogger("snoozeml.http")
 
 _MODELS: Final = "/v1/models/"
 _INFER: Final = "/infer"
-_LONGEST_TIMEOUT_MS: Final = 24 * 3600 * 1000
 # After a body that is too large, this much more is read and thrown away, so that a client that
 # writes before it reads finds the answer rather than a reset connection.
 _SWALLOW_BYTES: Final = 1024 * 1024
@@ -121,7 +125,7 @@ class HttpApp:
             )
 
     async def _infer(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
-        model_id = model_id_in(scope["path"][len(_MODELS) : -len(_INFER)])
+        model_id = as_model_id(scope["path"][len(_MODELS) : -len(_INFER)])
         config = self._registry.get(model_id).config
         check_media_type(request)
         body = await self._read_body(request, receive)
@@ -134,7 +138,7 @@ class HttpApp:
             body,
             arrived_at,
             arrived_at + timeout_s,
-            fail_fast=fails_fast(request),
+            fail_fast=fails_fast("header X-Snooze-Cold", request.cold),
         )
         result = await self._serving.infer(inference, connection)
         headers: Headers = [
@@ -271,18 +275,6 @@ def check_media_type(request: Request) -> None:
         raise UnsupportedMediaType(f"send the body without content-encoding, not as {given}")
 
 
-def fails_fast(request: Request) -> bool:
-    """Whether the client would rather have an error than wait for a model to load.
-
-    Raises:
-        InvalidInput: it says something else.
-    """
-    if request.cold not in (b"wait", b"fail-fast"):
-        given = request.cold.decode("latin-1")
-        raise InvalidInput(f"header X-Snooze-Cold must be wait or fail-fast, not {given!r:.60}")
-    return request.cold == b"fail-fast"
-
-
 def timeout_in(request: Request, body: list[bytes]) -> float | None:
     """The time limit that the client asked for, in seconds; the shorter one where it names two.
 
@@ -320,9 +312,9 @@ def _timeout_s(where: str, given: Any) -> float:
         timeout_ms = msgspec.convert(given, type=float, strict=not isinstance(given, str))
     except msgspec.ValidationError:
         timeout_ms = 0.0
-    if not 0 < timeout_ms <= _LONGEST_TIMEOUT_MS:
+    if not 0 < timeout_ms <= LONGEST_TIMEOUT_MS:
         raise InvalidInput(
-            f"{where} must be a number of milliseconds above 0 and up to {_LONGEST_TIMEOUT_MS}, "
+            f"{where} must be a number of milliseconds above 0 and up to {LONGEST_TIMEOUT_MS}, "
             f"not {given!r:.60}"
         )
     return timeout_ms / 1000

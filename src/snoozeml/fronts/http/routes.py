@@ -1,6 +1,5 @@
 """The routes that are not in a hurry: index, health, metrics, models and their control."""
 
-import unicodedata
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -10,6 +9,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from snoozeml import __version__
+from snoozeml.core.names import as_model_id
 from snoozeml.errors import InvalidInput
 from snoozeml.serving.control import Changed, Control
 from snoozeml.serving.inference import Serving
@@ -101,13 +101,8 @@ class ColdRoutes:
         return _json({"models": await self._control.refresh()})
 
 
-def model_id_in(segment: str) -> str:
-    """The id that a decoded path segment names, in whatever form its characters were typed."""
-    return segment if segment.isascii() else unicodedata.normalize("NFC", segment)
-
-
 def _model_id(request: Request) -> str:
-    return model_id_in(request.path_params["model_id"])
+    return as_model_id(request.path_params["model_id"])
 
 
 def _json(value: object, status: int = 200) -> Response:
