@@ -93,8 +93,8 @@ def _seconds(where: str, given: Any, per_ms: int) -> float:
 
 
 def _timeout_in_v2(body: _V2) -> Any:
-    # 0 is how clients of this protocol write that there is no limit.
-    return (body.parameters and body.parameters.timeout) or None
+    asked = body.parameters.timeout if body.parameters is not None else None
+    return None if asked == 0 else asked  # which is how clients of this protocol write no limit
 
 
 IN_V1: Final = TimeLimits("timeout_ms", _V1, lambda body: body.timeout_ms, per_ms=1)
