@@ -105,9 +105,9 @@ class OipGrpc:
         )
         arrays: list[Array] = []
         for name, array in zip(names, outputs, strict=True):
-            datatype, values = self._outputs.written(name, array, reply.classes.get(name, 0))
-            response.outputs.add(name=name, datatype=datatype, shape=values.shape)
-            arrays.append(values)
+            datatype, written = self._outputs.written(name, array, reply.classes.get(name, 0))
+            response.outputs.add(name=name, datatype=datatype, shape=written.shape)
+            arrays.append(written)
         if reply.raw or any(output.datatype not in _CONTENTS for output in response.outputs):
             return _with_raw(response, arrays)
         for output, array in zip(response.outputs, arrays, strict=True):

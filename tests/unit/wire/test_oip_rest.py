@@ -247,8 +247,8 @@ def test_a_body_without_json_needs_one_input_whose_shape_it_tells() -> None:
         OipRest("m", Signature(inputs, ())).decode(raw_request(b"1234"))
 
 
-DATA = {"data": [1.0]}
-GOOD = {"inputs": [x([1, 1], **DATA)]}
+ONE = [1.0]
+GOOD: Json = {"inputs": [x([1, 1], data=ONE)]}
 
 
 @pytest.mark.parametrize(
@@ -258,16 +258,16 @@ GOOD = {"inputs": [x([1, 1], **DATA)]}
         ({"inputs": 1}, None, r"\$\.inputs"),
         ({"inputs": []}, None, "missing in inputs: 'x'"),
         ({"inputs": [x([1, 1])]}, None, "neither data nor binary_data_size"),
-        ({"inputs": [x(["1", 1], **DATA)]}, None, r"\$\.inputs\[0\]\.shape\[0\]"),
-        ({"inputs": [x([-1, 1], **DATA)]}, None, "shape mismatch.*never negative"),
-        ({"inputs": [x([1, 2], **DATA)]}, None, "shape mismatch.*holds 2 values, data has 1"),
-        ({"inputs": [x([2**62, 2**62], **DATA)]}, None, "shape mismatch"),
-        ({"inputs": [x([1] * 100, **DATA)]}, None, "shape mismatch"),
+        ({"inputs": [x(["1", 1], data=ONE)]}, None, r"\$\.inputs\[0\]\.shape\[0\]"),
+        ({"inputs": [x([-1, 1], data=ONE)]}, None, "shape mismatch.*never negative"),
+        ({"inputs": [x([1, 2], data=ONE)]}, None, "shape mismatch.*holds 2 values, data has 1"),
+        ({"inputs": [x([2**62, 2**62], data=ONE)]}, None, "shape mismatch"),
+        ({"inputs": [x([1] * 100, data=ONE)]}, None, "shape mismatch"),
         ({"inputs": [x([0, 2**62], data=[])]}, None, "shape mismatch"),
-        ({"inputs": [x([1, 1], "FP8", **DATA)]}, None, "unknown datatype 'FP8'"),
+        ({"inputs": [x([1, 1], "FP8", data=ONE)]}, None, "unknown datatype 'FP8'"),
         ({"inputs": [x([1, 1], "BYTES", data=["a"])]}, None, "wants FP32, got datatype BYTES"),
         ({"inputs": [x([1, 1], data=["a"])]}, None, "a number is wanted"),
-        ({"inputs": [{**x([1, 1], **DATA), "name": "z"}]}, None, "unknown input 'z'"),
+        ({"inputs": [{**x([1, 1], data=ONE), "name": "z"}]}, None, "unknown input 'z'"),
         ({**GOOD, "outputs": [{"name": "z"}]}, None, "unknown output 'z'"),
         ({**GOOD, "outputs": ["y"]}, None, r"\$\.outputs\[0\]"),
         ({**GOOD, "id": 7}, None, r"\$\.id"),
@@ -287,7 +287,7 @@ GOOD = {"inputs": [x([1, 1], **DATA)]}
             "shared memory is not supported",
         ),
         (GOOD, b"more", "4 bytes follow"),
-        ({"inputs": [x([1, 1], parameters={"binary_data_size": 4}, **DATA)]}, b"1234", "both"),
+        ({"inputs": [x([1, 1], parameters={"binary_data_size": 4}, data=ONE)]}, b"1234", "both"),
         ({"inputs": [x([1, 1], parameters={"binary_data_size": 4})]}, b"123", "only 3 bytes"),
         ({"inputs": [x([1, 1], parameters={"binary_data_size": 4})]}, None, "only 0 bytes"),
         ({"inputs": [x([1, 1], parameters={"binary_data_size": -4})]}, b"1234", "not -4"),
@@ -316,8 +316,8 @@ def test_elements_of_bytes_that_lie_about_their_lengths() -> None:
 
 
 def test_what_is_null_or_unknown_is_as_good_as_left_out() -> None:
-    nothing = {"id": None, "outputs": None, "parameters": None}
-    body = {"inputs": [x([1, 1], parameters=None, **DATA)], "extra": 1, **nothing}
+    nothing: Json = {"id": None, "outputs": None, "parameters": None}
+    body = {"inputs": [x([1, 1], parameters=None, data=ONE)], "extra": 1, **nothing}
     inference = echo("FP32").decode(framed(body))
     assert inference.outputs == ("y",)
     body = {**GOOD, "parameters": {"mine": {"a": [1]}, "priority": 1, "timeout": 5}}
