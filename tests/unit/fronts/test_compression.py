@@ -1,6 +1,7 @@
 import gzip
 import os
 import zlib
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,10 @@ from hypothesis import strategies as st
 from snoozeml.errors import InvalidInput, PayloadTooLarge
 from snoozeml.fronts.http.compression import compressed, encoding_for, inflate
 
-COMPRESS = {b"gzip": gzip.compress, b"deflate": zlib.compress}
+COMPRESS: dict[bytes, Callable[[bytes], bytes]] = {
+    b"gzip": gzip.compress,
+    b"deflate": zlib.compress,
+}
 
 
 @given(st.binary(max_size=2000), st.sampled_from(sorted(COMPRESS)), st.integers(1, 500))
