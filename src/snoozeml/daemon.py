@@ -16,8 +16,12 @@ from snoozeml.errors import SnoozeError
 from snoozeml.fronts.grpc.app import GrpcApp
 from snoozeml.fronts.grpc.servers import GrpcServer, listen_for_grpc
 from snoozeml.fronts.http.app import HttpApp
-from snoozeml.fronts.http.routes import ColdRoutes
+from snoozeml.fronts.http.body import BodyReader
 from snoozeml.fronts.http.server import HttpServer, address_of, bind
+from snoozeml.fronts.http.v1_infer import V1Infer
+from snoozeml.fronts.http.v1_routes import V1Routes
+from snoozeml.fronts.http.v2_infer import V2Infer
+from snoozeml.fronts.http.v2_routes import V2Routes
 from snoozeml.lifecycle.accelerators import Nvml
 from snoozeml.lifecycle.cpu import usable_cores
 from snoozeml.lifecycle.crew import Surroundings
@@ -31,6 +35,7 @@ from snoozeml.lifecycle.spare import SpareLauncher
 from snoozeml.lifecycle.steward import Steward
 from snoozeml.serving.control import Control
 from snoozeml.serving.inference import Serving
+from snoozeml.serving.oip import OpenInference
 from snoozeml.telemetry import logs
 from snoozeml.telemetry.metrics import Exposition, Totals
 
@@ -103,8 +108,15 @@ class Daemon:
                 rescan=lambda: load(self._overrides, os.environ),
                 check=check,
             )
-            routes = ColdRoutes(serving, control, Exposition(totals))
-            http = HttpServer(HttpApp(serving, registry, routes, server.max_request_bytes))
+            bodies = BodyReader(server.max_request_bytes)
+            app = HttpApp(
+                [V1Infer(serving, registry, bodies), V2Infer(serving, registry, bodies)],
+                [
+                    V1Routes(serving, control, Exposition(totals)),
+                    V2Routes(OpenInference(serving, registry, control), bodies),
+                ],
+            )
+            http = HttpServer(app)
 
             registry.apply(self._configuration.models)
             await http.listen(listener)

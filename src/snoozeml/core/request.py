@@ -11,6 +11,7 @@ class Codec(IntEnum):
     JSON_V1 = 1
     GRPC_V1 = 2
     OIP_GRPC = 3
+    OIP_REST = 4
 
 
 class InferenceRequest:

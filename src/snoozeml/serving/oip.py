@@ -22,7 +22,8 @@ from snoozeml.serving.versions import check_version
 from snoozeml.telemetry.statistics import Durations, ModelStatistics
 
 _EXTENSIONS: Final = [
-    "classification", "model_configuration", "model_repository", "parameters", "statistics",
+    "binary_tensor_data", "classification", "model_configuration", "model_repository",
+    "parameters", "statistics",
 ]  # fmt: skip
 """Those of which every part that we advertise works; clients read this list."""
 
@@ -146,15 +147,27 @@ class OpenInference:
     def server(self) -> ServerMetadata:
         return ServerMetadata("snoozeml", __version__, _EXTENSIONS)
 
-    def is_ready(self) -> bool:
-        return not self._serving.draining
+    def is_ready(self, *, strict: bool = False) -> bool:
+        """Whether requests are taken.
 
-    def model_is_ready(self, name: str, version: str) -> bool:
-        """Whether a model takes requests, be it asleep; one that could not be loaded does not."""
+        Args:
+            strict: and every pinned model is loaded, so that none of them has to wait.
+        """
+        if self._serving.draining:
+            return False
+        return not strict or all(_is_warm(actor) for actor in self._registry if actor.pinned)
+
+    def model_is_ready(self, name: str, version: str, *, strict: bool = False) -> bool:
+        """Whether a model takes requests, be it asleep; one that could not be loaded does not.
+
+        Args:
+            strict: and it is loaded.
+        """
         try:
-            return self._actor(name, version).last_error is None
+            actor = self.actor(name, version)
         except ModelNotFound:
             return False
+        return actor.last_error is None and (not strict or _is_warm(actor))
 
     async def model(self, name: str, version: str) -> ModelMetadata:
         """What a model takes and gives; one that has never been prepared is, none is loaded.
@@ -162,7 +175,7 @@ class OpenInference:
         Raises:
             SnoozeError: there is no such model, or it cannot be prepared.
         """
-        actor = self._actor(name, version)
+        actor = self.actor(name, version)
         signature = (await self._plan(actor)).signature
         return ModelMetadata(
             actor.config.id,
@@ -174,7 +187,7 @@ class OpenInference:
 
     async def model_config(self, name: str, version: str) -> ModelConfig:
         """How a model is configured; raises like `model`."""
-        actor = self._actor(name, version)
+        actor = self.actor(name, version)
         plan, config = await self._plan(actor), actor.config
         merges = plan.batching == "merge" and config.batching != "off"
         rows = config.max_batch_size if merges and _has_rows_first(plan) else 0
@@ -198,7 +211,7 @@ class OpenInference:
 
     def statistics(self, name: str, version: str) -> list[Statistics]:
         """The counts of one model, or of all if no name is given."""
-        actors = [self._actor(name, version)] if name else list(self._registry)
+        actors = [self.actor(name, version)] if name else list(self._registry)
         return [_statistics(actor) for actor in actors]
 
     def index(self, *, ready_only: bool) -> list[IndexEntry]:
@@ -219,7 +232,12 @@ class OpenInference:
         _check_no_parameters(parameters)
         await self._control.unload(as_model_id(name))
 
-    def _actor(self, name: str, version: str) -> ModelActor:
+    def actor(self, name: str, version: str) -> ModelActor:
+        """The model of this name.
+
+        Raises:
+            ModelNotFound: there is none, or not in this version.
+        """
         actor = self._registry.get(as_model_id(name))
         check_version(actor.config.id, version)
         return actor
@@ -228,6 +246,10 @@ class OpenInference:
         # One at a time: a client that asks about every model must not start as many processes.
         async with self._one_by_one:
             return await actor.crew.prepare()
+
+
+def _is_warm(actor: ModelActor) -> bool:
+    return actor.public_state in ("ready", "busy")
 
 
 def _platform(config: Settings) -> str:

@@ -8,6 +8,7 @@ from snoozeml.core.tensors import Signature
 from snoozeml.wire.grpc_v1 import GrpcV1
 from snoozeml.wire.json_v1 import JsonV1
 from snoozeml.wire.oip_grpc import OipGrpc
+from snoozeml.wire.oip_rest import OipRest
 from snoozeml.wire.tensors import Array, Inference
 
 
@@ -38,4 +39,5 @@ def dialects(model_id: str, signature: Signature) -> dict[int, Dialect]:
         Codec.JSON_V1: JsonV1(model_id, signature),
         Codec.GRPC_V1: GrpcV1(model_id, signature),
         Codec.OIP_GRPC: OipGrpc(model_id, signature),
+        Codec.OIP_REST: OipRest(model_id, signature),
     }

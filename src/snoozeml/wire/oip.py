@@ -6,9 +6,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from snoozeml.core.tensors import Signature
 from snoozeml.errors import InvalidInput
 from snoozeml.wire.json_values import quoted
-from snoozeml.wire.tensors import Array
+from snoozeml.wire.tensors import DATATYPES, Array
 
 _OF_SEQUENCES: Final = ("sequence_id", "sequence_start", "sequence_end")
 _SHARED_MEMORY: Final = "shared_memory_region"
@@ -51,6 +52,27 @@ def classes_asked_for(name: str, parameters: Mapping[str, Any]) -> int:
             f"output {quoted(name)}: classification must be a whole number, not {count!r:.60}"
         )
     return int(count)
+
+
+class Outputs:
+    """How the outputs of a model are written in answers, be they declared or not."""
+
+    def __init__(self, signature: Signature) -> None:
+        self._datatypes: Final = {spec.name: spec.datatype for spec in signature.outputs}
+        self._rows_on: Final = {spec.name: spec.batch_axis for spec in signature.outputs}
+
+    def written(self, name: str, array: Array, classes: int) -> tuple[str, Array]:
+        """The datatype and the values that an answer has for an output.
+
+        Args:
+            classes: as from `classes_asked_for`.
+
+        Raises:
+            InvalidInput: text shall be classified.
+        """
+        if classes:
+            return "BYTES", classification(name, array, self._rows_on.get(name, 0), classes)
+        return self._datatypes.get(name) or DATATYPES[array.dtype], array
 
 
 def classification(name: str, array: Array, axis: int | None, classes: int) -> Array:

@@ -21,7 +21,7 @@ from snoozeml.wire.proto.oip_pb2 import (
 )
 from snoozeml.wire.protobuf import Malformed, tag, varint
 from snoozeml.wire.raw import as_bytes, from_raw, to_raw, to_texts
-from snoozeml.wire.tensors import DATATYPES, DTYPES, Array, Inference
+from snoozeml.wire.tensors import DTYPES, Array, Inference
 
 _Input = ModelInferRequest.InferInputTensor
 
@@ -68,8 +68,7 @@ class OipGrpc:
     def __init__(self, model_id: str, signature: Signature) -> None:
         self._model_id: Final = model_id
         self._assembly: Final = Assembly(signature)
-        self._datatypes: Final = {spec.name: spec.datatype for spec in signature.outputs}
-        self._rows_on: Final = {spec.name: spec.batch_axis for spec in signature.outputs}
+        self._outputs: Final = oip.Outputs(signature)
 
     def decode(self, body: bytes) -> Inference:
         """Read a request; every input of the answer fits the signature, defaults included.
@@ -106,12 +105,9 @@ class OipGrpc:
         )
         arrays: list[Array] = []
         for name, array in zip(names, outputs, strict=True):
-            datatype = self._datatypes.get(name) or DATATYPES[array.dtype]
-            if classes := reply.classes.get(name):
-                array = oip.classification(name, array, self._rows_on.get(name, 0), classes)
-                datatype = "BYTES"
-            response.outputs.add(name=name, datatype=datatype, shape=array.shape)
-            arrays.append(array)
+            datatype, written = self._outputs.written(name, array, reply.classes.get(name, 0))
+            response.outputs.add(name=name, datatype=datatype, shape=written.shape)
+            arrays.append(written)
         if reply.raw or any(output.datatype not in _CONTENTS for output in response.outputs):
             return _with_raw(response, arrays)
         for output, array in zip(response.outputs, arrays, strict=True):

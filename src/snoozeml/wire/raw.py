@@ -26,7 +26,7 @@ def from_raw(name: str, datatype: str, shape: Sequence[int], data: bytes | memor
         datatype: one of `core.tensors.Datatype`.
 
     Returns:
-        A flat array; for all but BF16 and BYTES a read-only view of the data.
+        A flat array; for all but BF16 and BYTES a read-only view of the data, if that is aligned.
 
     Raises:
         ShapeMismatch: the data has another length than the shape wants.
@@ -46,7 +46,8 @@ def from_raw(name: str, datatype: str, shape: Sequence[int], data: bytes | memor
         return (halves << np.uint32(16)).view(np.float32)
     if datatype == "BOOL":
         return _bools(name, data)
-    return np.frombuffer(data, _ON_THE_WIRE[datatype])
+    array = np.frombuffer(data, _ON_THE_WIRE[datatype])
+    return array if array.flags.aligned else array.copy()
 
 
 def to_raw(array: Array) -> bytes:

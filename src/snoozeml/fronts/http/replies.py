@@ -37,7 +37,7 @@ STATUS: Final[Mapping[str, int]] = {
 }
 
 
-async def send_reply(send: Send, status: int, body: bytes, headers: Headers) -> None:
+async def send_reply(send: Send, status: int, body: bytes | memoryview, headers: Headers) -> None:
     """Send one whole answer; `content-length` is added."""
     await send(
         {

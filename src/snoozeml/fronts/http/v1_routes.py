@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route, Router
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from snoozeml import __version__
@@ -27,42 +27,34 @@ _ENDPOINTS = {
     "pin": "/v1/models/{id}/pin",
     "unpin": "/v1/models/{id}/unpin",
     "refresh": "/v1/models/refresh",
+    "v2": "/v2",
 }
 
 
-class ColdRoutes:
-    """The handlers behind `router`."""
+class V1Routes:
+    """The routes of `/` and `/v1`."""
 
     def __init__(self, serving: Serving, control: Control, exposition: Exposition) -> None:
         self._serving = serving
         self._control = control
         self._exposition = exposition
 
-    def router(self, infer: ASGIApp) -> Router:
-        """All routes.
-
-        Args:
-            infer: the application that answers the infer route; listed so that its path is known
-                and other methods than POST are refused.
-        """
+    def routes(self, infer: ASGIApp) -> list[Route]:
         control = self._control
-        return Router(
-            [
-                Route("/", self._index),
-                Route("/health/live", self._live),
-                Route("/health/ready", self._ready),
-                Route("/metrics", self._metrics),
-                Route("/v1/models", self._models),
-                Route("/v1/models/refresh", self._refresh, methods=["POST"]),
-                Route("/v1/models/{model_id}", self._model),
-                Route("/v1/models/{model_id}/infer", infer, methods=["POST"]),
-                Route("/v1/models/{model_id}/load", self._load, methods=["POST"]),
-                self._change("unload", control.unload),
-                self._change("pin", control.pin),
-                self._change("unpin", control.unpin),
-            ],
-            redirect_slashes=False,
-        )
+        return [
+            Route("/", self._index),
+            Route("/health/live", self._live),
+            Route("/health/ready", self._ready),
+            Route("/metrics", self._metrics),
+            Route("/v1/models", self._models),
+            Route("/v1/models/refresh", self._refresh, methods=["POST"]),
+            Route("/v1/models/{model_id}", self._model),
+            Route("/v1/models/{model_id}/infer", infer, methods=["POST"]),
+            Route("/v1/models/{model_id}/load", self._load, methods=["POST"]),
+            self._change("unload", control.unload),
+            self._change("pin", control.pin),
+            self._change("unpin", control.unpin),
+        ]
 
     def _change(self, verb: str, perform: Callable[[str], Awaitable[Changed]]) -> Route:
         async def endpoint(request: Request) -> Response:
