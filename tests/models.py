@@ -19,6 +19,22 @@ FLOAT: Final = TensorProto.FLOAT
 INT64: Final = TensorProto.INT64
 STRING: Final = TensorProto.STRING
 
+DATATYPES: Final = {
+    "BOOL": TensorProto.BOOL,
+    "UINT8": TensorProto.UINT8,
+    "UINT16": TensorProto.UINT16,
+    "UINT32": TensorProto.UINT32,
+    "UINT64": TensorProto.UINT64,
+    "INT8": TensorProto.INT8,
+    "INT16": TensorProto.INT16,
+    "INT32": TensorProto.INT32,
+    "INT64": TensorProto.INT64,
+    "FP16": TensorProto.FLOAT16,
+    "FP32": TensorProto.FLOAT,
+    "FP64": TensorProto.DOUBLE,
+    "BYTES": TensorProto.STRING,
+}
+
 Shape = Sequence[int | str | None]
 Array = npt.NDArray[Any]
 _OPSET: Final = 20

@@ -14,9 +14,16 @@ import uvloop
 from snoozeml.config.loading import Overrides, load
 from snoozeml.config.schema import Configuration, ServerConfig
 from snoozeml.errors import SnoozeError
+from snoozeml.fronts.grpc.app import GrpcApp
+from snoozeml.fronts.grpc.servers import GrpcServer, listen_for_grpc
 from snoozeml.fronts.http.app import HttpApp
-from snoozeml.fronts.http.routes import ColdRoutes
+from snoozeml.fronts.http.body import BodyReader
+from snoozeml.fronts.http.guard import Guard
 from snoozeml.fronts.http.server import HttpServer, address_of, bind
+from snoozeml.fronts.http.v1_infer import V1Infer
+from snoozeml.fronts.http.v1_routes import V1Routes
+from snoozeml.fronts.http.v2_infer import V2Infer
+from snoozeml.fronts.http.v2_routes import V2Routes
 from snoozeml.fronts.tls import TlsFiles
 from snoozeml.lifecycle.accelerators import Nvml
 from snoozeml.lifecycle.cpu import usable_cores
@@ -33,6 +40,7 @@ from snoozeml.serving.auth import Authoriser
 from snoozeml.serving.auth.exposure import concerns
 from snoozeml.serving.control import Control
 from snoozeml.serving.inference import Serving
+from snoozeml.serving.oip import OpenInference
 from snoozeml.telemetry import logs
 from snoozeml.telemetry.metrics import Exposition, Totals
 
@@ -106,38 +114,44 @@ class Daemon:
 
         check(self._configuration)
         listener = bind(server.host, server.port)
+        grpc = listen_for_grpc(server, tls)
         async with asyncio.TaskGroup() as tasks:
             around = Surroundings(
                 plans, footprints, launcher, steward, tasks, totals, OomWatch(), cores
             )
             registry = Registry(around)
             serving = Serving(registry, totals)
-            control = Control(
-                registry,
-                serving,
-                rescan=self._rescan,
-                check=check,
-                apply=apply,
+            control = Control(registry, serving, rescan=self._rescan, check=check, apply=apply)
+            guard, bodies = Guard(authoriser), BodyReader(server.max_request_bytes)
+            app = HttpApp(
+                [infer(serving, registry, authoriser, bodies) for infer in (V1Infer, V2Infer)],
+                [
+                    V1Routes(guard, serving, control, Exposition(totals, tls)),
+                    V2Routes(guard, OpenInference(serving, registry, control), bodies),
+                ],
             )
-            routes = ColdRoutes(serving, control, authoriser, Exposition(totals, tls))
-            app = HttpApp(serving, registry, authoriser, routes, server.max_request_bytes)
             http = HttpServer(app, tls)
 
             registry.apply(self._configuration.models)
             await http.listen(listener)
+            if grpc is not None:
+                limit_bytes = server.max_request_bytes
+                await grpc.start(GrpcApp.over(serving, registry, control, authoriser, limit_bytes))
             self._heed_signals(control, tasks)
             self._warn(self._configuration)
-            self._announce(address_of(listener), ready_fd)
+            self._announce(address_of(listener), grpc, ready_fd)
             warming = tasks.create_task(self._warm_up(launcher))
 
             await self._stop.wait()
-            orderly = await self._shut_down(serving, registry, http)
+            orderly = await self._shut_down(serving, registry, http, grpc)
             warming.cancel()
             await launcher.close()
         _log.info("stopped" if orderly else "stopped; work was cut off")
         return 0 if orderly else 1
 
-    async def _shut_down(self, serving: Serving, registry: Registry, http: HttpServer) -> bool:
+    async def _shut_down(
+        self, serving: Serving, registry: Registry, http: HttpServer, grpc: GrpcServer | None
+    ) -> bool:
         """Stop in order: admit nothing new, answer what was accepted, then close the connections.
 
         Returns:
@@ -154,9 +168,11 @@ class Daemon:
             if not await self._until(deadline, registry.close()):
                 _log.error("workers that were killed are not gone; leaving without them")
                 os._exit(1)
-        written = await self._before(deadline, http.close())
+        written = await self._before(deadline, _close(http, grpc))
         if not written:
             http.abort()
+            if grpc is not None:
+                await grpc.abort()
         return answered and written
 
     async def _until(self, deadline: float, work: Awaitable[None]) -> bool:
@@ -185,11 +201,13 @@ class Daemon:
         if self._configuration.models:
             await launcher.warm_up()
 
-    def _announce(self, http: str, ready_fd: int | None) -> None:
+    def _announce(self, http: str, grpc: GrpcServer | None, ready_fd: int | None) -> None:
         server, models = self._configuration.server, self._configuration.models
+        grpc_at = grpc.address if grpc is not None else None
         scheme = "http" if server.tls_cert is None else "https"
         fields = {
             "http": f"{scheme}://{http}",
+            "grpc": grpc_at or "none",
             "models": len(models),
             "models_dir": str(server.models_dir),
             "config": str(server.config_path or "none"),
@@ -197,7 +215,7 @@ class Daemon:
         }
         _log.info("serving", extra={"fields": fields})
         if ready_fd is not None:
-            line = msgspec.json.encode({"http": http, "grpc": None, "pid": os.getpid()}) + b"\n"
+            line = msgspec.json.encode({"http": http, "grpc": grpc_at, "pid": os.getpid()}) + b"\n"
             with os.fdopen(ready_fd, "wb") as ready:
                 ready.write(line)
 
@@ -224,6 +242,13 @@ class Daemon:
 
     def _told_to_stop(self) -> None:
         (self._force if self._stop.is_set() else self._stop).set()
+
+
+async def _close(http: HttpServer, grpc: GrpcServer | None) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(http.close())
+        if grpc is not None:
+            tasks.create_task(grpc.close())
 
 
 def _forget_secrets(configuration: Configuration) -> None:

@@ -10,6 +10,7 @@ Each transport keeps one table from code to its own status; nothing here knows a
     ├── PermissionDenied           the role, or the models of this key, do not reach that far
     ├── RateLimited                more requests than this key may make
     ├── ModelNotFound
+    ├── NotSupported               a part of a protocol that is not served
     ├── MethodNotAllowed, NotFound, PayloadTooLarge, HeadTooLarge, UnsupportedMediaType
     ├── Overloaded                 the queue is full
     ├── ModelLoading               the caller did not want to wait
@@ -84,6 +85,10 @@ class ModelNotFound(SnoozeError):
 
 class NotFound(SnoozeError):
     code = "not_found"
+
+
+class NotSupported(SnoozeError):
+    code = "not_supported"
 
 
 class MethodNotAllowed(SnoozeError):

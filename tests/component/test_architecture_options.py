@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from golden.safetensors.compare import HERE
+from jobs import prepare_job
 from snoozeml.core.plan import PrepareJob
 from snoozeml.errors import ModelFailed, UnsupportedArchitecture
 from snoozeml.prepare.safetensors.model import CONFIG_FILE, prepare
@@ -65,13 +66,7 @@ def test_an_option_that_is_not_built_is_named(
 
 
 def _job(folder: Path, tmp_path: Path) -> PrepareJob:
-    return PrepareJob(
-        model_path=str(folder),
-        format="safetensors",
-        toolchain="t",
-        cache_dir=str(tmp_path / "cache"),
-        cache_limit_bytes=1 << 30,
-    )
+    return prepare_job(folder, "safetensors", tmp_path / "cache")
 
 
 def test_a_classifier_without_the_pooler_it_needs_is_a_broken_checkpoint(tmp_path: Path) -> None:

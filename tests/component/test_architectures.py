@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from golden.safetensors.compare import FOLDERS, largest_difference
-from snoozeml.core.plan import PrepareJob
+from jobs import prepare_job
 from snoozeml.errors import UnsupportedArchitecture
 from snoozeml.prepare import packing
 from snoozeml.prepare.safetensors.architectures import supported
@@ -40,12 +40,6 @@ def test_every_architecture_has_a_golden_file() -> None:
 def test_an_unknown_architecture_is_named_with_those_that_are_known(tmp_path: Path) -> None:
     (tmp_path / CONFIG_FILE).write_text('{"architectures": ["MambaModel"]}')
     (tmp_path / "model.safetensors").write_bytes((FOLDERS[0] / "model.safetensors").read_bytes())
-    job = PrepareJob(
-        model_path=str(tmp_path),
-        format="safetensors",
-        toolchain="t",
-        cache_dir=str(tmp_path / "cache"),
-        cache_limit_bytes=1 << 30,
-    )
+    job = prepare_job(tmp_path, "safetensors", tmp_path / "cache")
     with pytest.raises(UnsupportedArchitecture, match=r"MambaModel is not supported.*BertModel"):
         prepare(job)

@@ -13,7 +13,8 @@ import pytest
 
 from golden.safetensors.compare import HERE, largest_difference
 from golden.safetensors.files import read, write
-from snoozeml.core.plan import Plan, PrepareJob
+from jobs import prepare_job
+from snoozeml.core.plan import Plan
 from snoozeml.errors import ModelFailed, UnsupportedArchitecture
 from snoozeml.prepare.safetensors.model import CONFIG_FILE, prepare
 from snoozeml.wire.tensors import Array
@@ -37,13 +38,7 @@ def golden(tmp_path: Path) -> Callable[[str], Path]:
 
 
 def plan_of(folder: Path, cache_dir: Path) -> Plan:
-    job = PrepareJob(
-        model_path=str(folder),
-        format="safetensors",
-        toolchain="test",
-        cache_dir=str(cache_dir),
-        cache_limit_bytes=1 << 30,
-    )
+    job = prepare_job(folder, "safetensors", cache_dir)
     plan = prepare(job).plan
     assert plan is not None
     return plan

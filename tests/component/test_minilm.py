@@ -8,7 +8,8 @@ import onnx
 import pytest
 from examples.sample_models import MINILM, unpack
 
-from snoozeml.core.plan import Plan, Precision, PrepareJob
+from jobs import prepare_job
+from snoozeml.core.plan import Plan, Precision
 from snoozeml.prepare.safetensors.model import prepare
 from snoozeml.prepare.session import Session, open_plan
 from snoozeml.wire.tensors import Array, Tensors
@@ -26,14 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def made(folder: Path, precision: Precision) -> Plan:
-    job = PrepareJob(
-        model_path=str(folder),
-        format="safetensors",
-        precision=precision,
-        toolchain="t",
-        cache_dir=str(folder.parent / "cache"),
-        cache_limit_bytes=1 << 30,
-    )
+    job = prepare_job(folder, "safetensors", folder.parent / "cache", precision=precision)
     plan = prepare(job).plan
     assert plan is not None
     return plan

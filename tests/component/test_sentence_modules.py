@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from golden.safetensors.compare import HERE
-from snoozeml.core.plan import PrepareJob
+from jobs import prepare_job
 from snoozeml.errors import ModelFailed, UnsupportedArchitecture
 from snoozeml.prepare.safetensors.model import prepare
 from snoozeml.prepare.safetensors.sentence import MODULES_FILE
@@ -26,13 +26,7 @@ def refusal(kind: type[Exception], folder: Path, change: Callable[[Modules, Path
     modules = json.loads((model / MODULES_FILE).read_bytes())
     change(modules, model)
     (model / MODULES_FILE).write_text(json.dumps(modules))
-    job = PrepareJob(
-        model_path=str(model),
-        format="safetensors",
-        toolchain="t",
-        cache_dir=str(folder / "cache"),
-        cache_limit_bytes=1 << 30,
-    )
+    job = prepare_job(model, "safetensors", folder / "cache")
     with pytest.raises(kind) as refused:
         prepare(job)
     return str(refused.value)

@@ -65,3 +65,26 @@ def awake(tmp_path_factory: pytest.TempPathFactory, cache_dir: Path) -> Iterator
     with Daemon(folder, cache_dir) as daemon:
         yield daemon
         assert daemon.stop() == 0, daemon.stderr
+
+
+@pytest.fixture(scope="session", params=["native", "grpcio"])
+def over_grpc(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cache_dir: Path
+) -> Iterator[Daemon]:
+    """Like `awake`, served by one library for gRPC, then by the other.
+
+    There is a model for every datatype, called after it, that gives back what it gets.
+    """
+    folder = tmp_path_factory.mktemp("models")
+    for datatype, number in models.DATATYPES.items():
+        models.identity_model(folder / f"{datatype}.onnx", datatype=number)
+    models.linear_model(folder / "iris.onnx")
+    models.string_model(folder / "text.onnx")
+    models.scalar_model(folder / "number.onnx")
+    models.burning_model(folder / "burning.onnx")
+    (folder / "models.toml").write_text(
+        "[server]\nmax_request_bytes = 67108864\n[defaults]\nidle_timeout_secs = 0\n"
+    )
+    with Daemon(folder, cache_dir, env={"SNOOZE_GRPC_LIBRARY": request.param}) as daemon:
+        yield daemon
+        assert daemon.stop() == 0, daemon.stderr

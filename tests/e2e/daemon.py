@@ -42,7 +42,7 @@ class Daemon:
     ) -> None:
         ready, ready_fd = os.pipe()
         command = [sys.executable, "-m", "snoozeml", "serve", "--host", "127.0.0.1", "--port", "0"]
-        command += ["--models-dir", str(models_dir), "--log-format", "json"]
+        command += ["--grpc-port", "0", "--models-dir", str(models_dir), "--log-format", "json"]
         self._process = subprocess.Popen(
             [*command, "--ready-fd", str(ready_fd)],
             env={**os.environ, "SNOOZE_CACHE_DIR": str(cache_dir), **(env or {})},

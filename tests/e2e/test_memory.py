@@ -163,7 +163,7 @@ def test_models_that_are_used_much_keep_to_the_limit_too(
     assert most <= 1.05 * limit_mib * MIB
 
 
-@pytest.mark.parametrize(("limit_mib", "is_packed"), [(100, False), (ROOM_MIB, True)])
+@pytest.mark.parametrize(("limit_mib", "is_packed"), [(80, False), (ROOM_MIB, True)])
 def test_weights_are_packed_where_there_is_room_to_do_it(
     serve: Serve, halls: dict[str, Hall], limit_mib: int, is_packed: bool
 ) -> None:

@@ -28,6 +28,13 @@ def _open_descriptor(_ctx: click.Context, _param: click.Parameter, fd: int | Non
     help="Port to listen on; 0 takes a free one. [default: 8080]",
 )
 @click.option(
+    "--grpc-port",
+    type=int,
+    metavar="PORT",
+    help="Port to serve gRPC on; 0 takes a free one. [default: 50051]",
+)
+@click.option("--no-grpc", is_flag=True, help="Do not serve gRPC.")
+@click.option(
     "--models-dir",
     type=click.Path(path_type=Path),
     metavar="DIR",
@@ -98,7 +105,11 @@ def _open_descriptor(_ctx: click.Context, _param: click.Parameter, fd: int | Non
     "listens, and its process id.",
 )
 def serve(
-    ready_fd: int | None, api_keys: tuple[str, ...], jwt_secret: str | None, **flags: Any
+    ready_fd: int | None,
+    no_grpc: bool,
+    api_keys: tuple[str, ...],
+    jwt_secret: str | None,
+    **flags: Any,
 ) -> None:
     """Run the daemon.
 
@@ -120,7 +131,8 @@ def serve(
     secret = None if jwt_secret is None else Secret(jwt_secret)
     auth = AuthFlags(api_keys=tuple(map(Secret, api_keys)), jwt_secret=secret)
     try:
-        code = daemon.run(Overrides(auth=auth, **flags), ready_fd)
+        overrides = Overrides(auth=auth, grpc=False if no_grpc else None, **flags)
+        code = daemon.run(overrides, ready_fd)
     except FlagError as error:
         raise click.UsageError(str(error), click.get_current_context()) from error
     except ConfigError as error:

@@ -17,7 +17,11 @@ from snoozeml.config.schema import Configuration, ModelConfig, ServerConfig
 __all__ = ["ConfigError", "FlagError", "Overrides", "load"]
 
 _IN_MODELS_DIR: Final = ("models.toml", "models.json")
-_FLAGS: Final = {"config_path": "--config", "max_batch_delay_ms": "--max-delay-ms"}
+_FLAGS: Final = {
+    "config_path": "--config",
+    "grpc": "--no-grpc",
+    "max_batch_delay_ms": "--max-delay-ms",
+}
 
 
 class Overrides(Struct, frozen=True, kw_only=True):
@@ -25,6 +29,8 @@ class Overrides(Struct, frozen=True, kw_only=True):
 
     host: str | None = None
     port: int | None = None
+    grpc: bool | None = None
+    grpc_port: int | None = None
     models_dir: Path | None = None
     config_path: Path | None = None
     max_batch_size: int | None = None

@@ -165,6 +165,18 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     port: Annotated[
         int, Meta(ge=0, le=65535, description="The HTTP port. 0: a free one, told at start.")
     ] = 8080
+    grpc: Annotated[bool, Meta(description="Whether gRPC is served at all.")] = True
+    grpc_port: Annotated[
+        int, Meta(ge=0, le=65535, description="The gRPC port. 0: a free one, told at start.")
+    ] = 50051
+    grpc_library: Annotated[
+        Literal["auto", "native", "grpcio"],
+        Meta(
+            description="What serves gRPC. `native` is several times faster and smaller than "
+            "`grpcio`, but reads messages of any size before they can be refused; so `auto` takes "
+            "it only where `host` is this machine alone."
+        ),
+    ] = "auto"
     models_dir: Annotated[
         Path,
         Meta(

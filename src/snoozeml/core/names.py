@@ -1,9 +1,18 @@
 """What a model may be called."""
 
 import unicodedata
+from typing import Final
+
+MODEL_VERSION: Final = "1"
+"""Of every model: there is one of each, the one that lies in its folder."""
 
 _FORBIDDEN = frozenset("/\\")
 _LONGEST = 255  # bytes of UTF-8: an id names folders and files
+
+
+def as_model_id(given: str) -> str:
+    """The id that is meant, in whatever form its characters were typed."""
+    return given if given.isascii() else unicodedata.normalize("NFC", given)
 
 
 def why_bad_model_id(model_id: str) -> str | None:

@@ -9,6 +9,9 @@ class Codec(IntEnum):
     """The dialect that a body is written in; the worker picks decoder and encoder by it."""
 
     JSON_V1 = 1
+    GRPC_V1 = 2
+    OIP_GRPC = 3
+    OIP_REST = 4
 
 
 class InferenceRequest:
@@ -47,13 +50,15 @@ class InferenceResult:
     Attributes:
         queue_s: from arrival in the daemon to the start of the run that served it.
         batch_size: rows in that run.
+        run_s: what that run took.
         cold_start_s: how long this request waited for the model to load; None when it was warm.
     """
 
-    __slots__ = ("batch_size", "body", "cold_start_s", "queue_s")
+    __slots__ = ("batch_size", "body", "cold_start_s", "queue_s", "run_s")
 
-    def __init__(self, body: bytes, batch_size: int, queue_s: float) -> None:
+    def __init__(self, body: bytes, batch_size: int, queue_s: float, run_s: float) -> None:
         self.body = body
         self.batch_size = batch_size
         self.queue_s = queue_s
+        self.run_s = run_s
         self.cold_start_s: float | None = None

@@ -1,14 +1,7 @@
 """The certificate that every front shows, as its files are at that moment.
 
-HTTP serves with `TlsFiles.context`. gRPC, whose library wants PEM, asks for it at each connection:
-
-    def renewed() -> grpc.ServerCertificateConfiguration:
-        identity = files.current()
-        return grpc.ssl_server_certificate_configuration(
-            [(identity.key, identity.certificate)], root_certificates=identity.client_ca
-        )
-
-    grpc.dynamic_ssl_server_credentials(renewed(), renewed, files.asks_for_certificates)
+HTTP serves with `TlsFiles.context`; gRPC, whose library wants PEM, asks for `TlsFiles.current` at
+each connection.
 """
 
 import contextlib

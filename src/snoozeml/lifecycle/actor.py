@@ -24,6 +24,7 @@ from snoozeml.lifecycle.residency import Resident
 from snoozeml.lifecycle.routing import routing
 from snoozeml.lifecycle.thrashing import Evictions
 from snoozeml.lifecycle.waiting import Waiting
+from snoozeml.telemetry.statistics import ModelStatistics
 from snoozeml.wire.frames import Frame, Kind
 
 _log = logging.getLogger("snoozeml.model")
@@ -44,6 +45,7 @@ class ModelActor:
     def __init__(self, config: ModelConfig, around: Surroundings) -> None:
         self.config = config
         self.last_accessed: float | None = None
+        self.statistics = ModelStatistics()
         self.crew = Crew(config, around, self)
         self.dispatch = Dispatch(
             self,
@@ -249,7 +251,9 @@ class ModelActor:
             elif frame.kind == Kind.USED:
                 self.crew.let_pack(number)
             else:
-                self._around.totals.batches += frame.codec
+                if frame.codec:  # the first answer since a run
+                    self._around.totals.batches += frame.codec
+                    self.statistics.ran(frame.codec, frame.count, frame.t1)
                 self.dispatch.receive(lane, frame)
         self.dispatch.flow()
 

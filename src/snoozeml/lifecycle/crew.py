@@ -153,6 +153,16 @@ class Crew:
         workers = (member.worker for member in self._members.values())
         return next((worker.ready.device for worker in workers if worker is not None), None)
 
+    async def prepare(self) -> Plan:
+        """The model's plan, made now if there is none yet; nothing is loaded.
+
+        Raises:
+            SnoozeError: as `PlanStore.ensure`.
+        """
+        if self.plan is None:
+            self.plan = await self._around.plans.ensure(self.config.origin)
+        return self.plan
+
     def note_served(self, number: int) -> None:
         """A worker that is about to leave has answered requests."""
         if number in self._members:

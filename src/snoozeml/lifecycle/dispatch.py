@@ -275,7 +275,8 @@ class Dispatch:
         if frame.kind == Kind.RESULT:
             self.row_s += _NEWEST_WEIGHT * (frame.t1 / max(frame.count, 1) - self.row_s)
             if not ticket.answer.done():  # its waiter may have been cancelled this very moment
-                ticket.answer.set_result(InferenceResult(frame.body, frame.count, frame.t0))
+                result = InferenceResult(frame.body, frame.count, frame.t0, frame.t1)
+                ticket.answer.set_result(result)
             self._settle(ticket)
         else:
             self._receive_failure(lane, ticket, frame)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import blake2b, file_digest
 from pathlib import Path
 
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no types
+from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
 from snoozeml.core.plan import FileStamp

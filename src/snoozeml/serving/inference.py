@@ -28,11 +28,19 @@ class Serving:
     def __init__(self, registry: Registry, totals: Totals) -> None:
         self._registry = registry
         self._totals = totals
-        self.draining = False
+        self._drain_began = asyncio.Event()
+
+    @property
+    def draining(self) -> bool:
+        return self._drain_began.is_set()
 
     def drain(self) -> None:
         """From now on refuse new requests; those that have been accepted will be answered."""
-        self.draining = True
+        self._drain_began.set()
+
+    async def until_draining(self) -> None:
+        """Return when the server begins to shut down; for transports with calls without end."""
+        await self._drain_began.wait()
 
     async def infer(
         self, request: InferenceRequest, caller: Caller | None = None
@@ -45,6 +53,7 @@ class Serving:
         Raises:
             SnoozeError: why there is no answer.
         """
+        actor = None
         try:
             actor = self._admitting_actor(request.model_id)
             ticket = actor.submit(request)
@@ -60,11 +69,15 @@ class Serving:
                     caller.on_gone = None
         except (SnoozeError, asyncio.CancelledError):
             self._totals.failed += 1
+            if actor is not None:
+                actor.statistics.failed.add(time.monotonic() - request.arrived_at)
             raise
         if ticket.woke_model:
             result.cold_start_s = actor.crew.cold_start_s
+        took_s = time.monotonic() - request.arrived_at
         self._totals.succeeded += 1
-        self._totals.latency_s += time.monotonic() - request.arrived_at
+        self._totals.latency_s += took_s
+        actor.statistics.answered(took_s, result.queue_s, result.run_s)
         return result
 
     def _admitting_actor(self, model_id: str) -> ModelActor:

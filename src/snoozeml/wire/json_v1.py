@@ -1,6 +1,5 @@
 """The JSON dialect of `/v1/models/{id}/infer`: bodies to arrays, arrays to bodies."""
 
-import base64
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Generic, TypeVar
 
@@ -8,9 +7,8 @@ import msgspec
 import orjson
 
 from snoozeml.core.tensors import Datatype, Signature
-from snoozeml.errors import InvalidInput
+from snoozeml.wire.json_bodies import BodyParser, data_members
 from snoozeml.wire.json_data import DataReader
-from snoozeml.wire.json_values import parse_exactly
 from snoozeml.wire.names import NameRules
 from snoozeml.wire.open import open_spec, read_open
 from snoozeml.wire.shapes import ShapeRules
@@ -37,7 +35,12 @@ class _Body(msgspec.Struct, Generic[_Data]):
     timeout_ms: _Milliseconds | None = None
 
 
-_decode_body: Final = msgspec.json.Decoder(_Body[msgspec.Raw]).decode
+_parse: Final = BodyParser[_Body[Any]](
+    _Body[msgspec.Raw],
+    _Body[Any],
+    '{"inputs": [{"name", "shape", "data", "datatype"?}], "outputs"?: [names],'
+    ' "parameters"?: {}, "timeout_ms"?: whole number above 0}',
+).parse
 
 
 class JsonV1:
@@ -75,19 +78,18 @@ class JsonV1:
             inputs[name] = self._readers[name].default(shape)
         return Inference(inputs, outputs)
 
-    def encode(self, names: Sequence[str], outputs: Sequence[Array], duration_s: float) -> bytes:
+    def encode(
+        self, names: Sequence[str], outputs: Sequence[Array], _reply_as: None, duration_s: float
+    ) -> bytes:
         """Write an answer; floats that are not finite become null."""
         tensors = []
         for name, array in zip(names, outputs, strict=True):
-            tensor: dict[str, Any] = {
+            tensor = {
                 "name": name,
                 "shape": array.shape,
                 "datatype": self._datatypes.get(name) or DATATYPES[array.dtype],
-                "data": array.ravel(),  # contiguous, as orjson needs it
             }
-            if array.dtype.hasobject:
-                tensor |= _text_members(tensor["data"].tolist())
-            tensors.append(tensor)
+            tensors.append(tensor | data_members(array))
         return orjson.dumps(
             {
                 "model_id": self._model_id,
@@ -113,36 +115,3 @@ def _read_open(tensors: Sequence[_Tensor[Any]]) -> Tensors:
         spec.name: read_open(spec, tensor.data, tensor.shape, tensor.datatype)
         for spec, tensor in zip(specs, tensors, strict=True)
     }
-
-
-def _parse(body: bytes) -> _Body[Any]:
-    try:
-        return _decode_body(body)
-    except msgspec.ValidationError as error:
-        raise _not_a_request(error) from None
-    except RecursionError:
-        raise InvalidInput("the body nests its JSON too deeply") from None
-    except msgspec.DecodeError as error:
-        if b"NaN" not in body and b"Infinity" not in body:
-            raise InvalidInput(f"the body must be JSON in UTF-8: {error}") from None
-    try:
-        return msgspec.convert(parse_exactly(body), _Body[Any])
-    except msgspec.ValidationError as error:
-        raise _not_a_request(error) from None
-
-
-def _not_a_request(error: msgspec.ValidationError) -> InvalidInput:
-    return InvalidInput(
-        f'{error}; a request is an object {{"inputs": [{{"name", "shape", "data", "datatype"?}}],'
-        ' "outputs"?: [names], "parameters"?: {}, "timeout_ms"?: whole number above 0}'
-    )
-
-
-def _text_members(values: list[str | bytes]) -> dict[str, Any]:
-    """Text as text; if any of it is not UTF-8, then all of it in base64, with a note saying so."""
-    raw = [value.encode() if isinstance(value, str) else value for value in values]
-    try:
-        return {"data": [value.decode() for value in raw]}
-    except UnicodeDecodeError:
-        encoded = [base64.b64encode(value).decode() for value in raw]
-        return {"data": encoded, "parameters": {"content_type": "base64"}}

@@ -61,7 +61,9 @@ class Inference(msgspec.Struct, gc=False):
             that the request has left out are missing.
         outputs: names of the outputs to answer with, in that order; empty: all that an open model
             gives.
+        reply_as: what else the codec that decoded it wants to know when it encodes the answer.
     """
 
     inputs: Tensors
     outputs: tuple[str, ...]
+    reply_as: Any = None

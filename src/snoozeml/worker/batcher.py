@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,6 +21,7 @@ class Pending(msgspec.Struct, gc=False):
         rows: that it adds to a batch; at least 1.
         batch_key: equal for requests that may share a batch; None: it shares with nobody.
         length: of each row, in tokens; 0 where the model knows no such thing.
+        reply_as: see `Inference`.
     """
 
     id: int
@@ -32,6 +33,7 @@ class Pending(msgspec.Struct, gc=False):
     rows: int
     batch_key: Hashable | None
     length: int = 0
+    reply_as: Any = None
 
 
 class Run(msgspec.Struct, gc=False):

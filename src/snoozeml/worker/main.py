@@ -13,10 +13,9 @@ from typing import Final
 import msgspec
 
 from snoozeml.core.plan import WorkerFailure, WorkerReady, WorkerSpec
-from snoozeml.core.request import Codec
 from snoozeml.errors import Cancelled, DeadlineExceeded
+from snoozeml.wire.dialects import dialects
 from snoozeml.wire.frames import Frame, Kind, header
-from snoozeml.wire.json_v1 import JsonV1
 from snoozeml.wire.tensors import names_of
 from snoozeml.worker.batcher import Batcher, Pending, Run
 from snoozeml.worker.engines import Engine, LoadEngine, load_engine
@@ -110,9 +109,7 @@ class _Worker:
     ) -> None:
         self._sock: Final = sock
         self._reader: Final = reader
-        self._codecs: Final[dict[int, JsonV1]] = {
-            Codec.JSON_V1: JsonV1(spec.model_id, spec.plan.signature)
-        }
+        self._dialects: Final = dialects(spec.model_id, spec.plan.signature)
         self._layout: Final = layout_of(spec.plan.signature)
         self._notices: Final[list[WorkerFailure]] = []
         self._runner: Final = Runner(spec, engine, self._layout, self._notices)
@@ -155,16 +152,24 @@ class _Worker:
             self._fail(frame.id, _LATE)
             return
         try:
-            inference = self._codecs[frame.codec].decode(frame.body)
+            inference = self._dialects[frame.codec].decode(frame.body)
             inputs, outputs = inference.inputs, inference.outputs
             rows, key = self._layout.count(inputs), self._layout.batch_key(inputs, outputs)
             empty = self._layout.empty(inputs, outputs) if rows == 0 and key is not None else None
         except Exception as error:  # this request's own; the next one is another story
             self._fail(frame.id, failure_of(error))
             return
-        length = self._layout.length(inputs)
         request = Pending(
-            frame.id, frame.codec, frame.t0, frame.t1, inputs, outputs, max(rows, 1), key, length
+            frame.id,
+            frame.codec,
+            frame.t0,
+            frame.t1,
+            inputs,
+            outputs,
+            max(rows, 1),
+            key,
+            self._layout.length(inputs),
+            inference.reply_as,
         )
         if empty is not None:
             self._answer(request, Answer(empty, 0), queue_s=_clock() - frame.t0, run_s=0.0)
@@ -211,9 +216,9 @@ class _Worker:
             return
         try:
             duration_s = _clock() - request.arrived_at
-            codec = self._codecs[request.codec]
+            encode = self._dialects[request.codec].encode
             names = names_of(answer.result, request.outputs)
-            body = codec.encode(names, answer.result, duration_s)
+            body = encode(names, answer.result, request.reply_as, duration_s)
         except Exception as error:  # an answer that cannot be written must not take others along
             self._fail(request.id, failure_of(error))
             return

@@ -46,9 +46,10 @@ class Packing:
         return True
 
     def start(self) -> None:
-        """There is room."""
-        self._is_pending = False
-        threading.Thread(target=self._pack, daemon=True).start()
+        """There is room; being told so twice changes nothing."""
+        if self._is_pending:
+            self._is_pending = False
+            threading.Thread(target=self._pack, daemon=True).start()
 
     def _pack(self) -> None:
         try:

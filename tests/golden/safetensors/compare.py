@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from snoozeml.core.plan import Plan, PrepareJob
+from jobs import prepare_job
+from snoozeml.core.plan import Plan
 from snoozeml.core.tensors import Signature, TensorSpec
 from snoozeml.prepare.safetensors.model import prepare
 from snoozeml.prepare.session import Session, open_plan
@@ -37,13 +38,7 @@ def largest_difference(folder: Path, cache_dir: Path, *, packed: bool = False) -
 
 def opened(folder: Path, cache_dir: Path, *, packed: bool = False) -> tuple[Signature, Session]:
     """The plan of a checkpoint, ready to run."""
-    job = PrepareJob(
-        model_path=str(folder),
-        format="safetensors",
-        toolchain="golden",
-        cache_dir=str(cache_dir),
-        cache_limit_bytes=1 << 30,
-    )
+    job = prepare_job(folder, "safetensors", cache_dir)
     plan = prepare(job).plan
     assert plan is not None
     return plan.signature, _open_packed(plan) if packed else _open(plan)

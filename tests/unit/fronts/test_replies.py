@@ -1,7 +1,8 @@
 import pytest
 
 from snoozeml.errors import BY_CODE, ModelFailed, Overloaded, SnoozeError, from_code
-from snoozeml.fronts.http.replies import STATUS, error_headers, usable_request_id
+from snoozeml.fronts.http.replies import STATUS, error_headers
+from snoozeml.fronts.manners import usable_request_id
 
 
 def test_every_failure_has_a_status() -> None:

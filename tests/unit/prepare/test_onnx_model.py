@@ -7,7 +7,8 @@ import onnxruntime as ort
 import pytest
 
 import models
-from snoozeml.core.plan import PLANS_FOLDER, Plan, PrepareJob
+from jobs import prepare_job
+from snoozeml.core.plan import PLANS_FOLDER, Plan
 from snoozeml.errors import ModelFailed, OutOfMemory
 from snoozeml.prepare import onnx_model, session
 
@@ -18,13 +19,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def prepare(model: Path) -> Plan:
-    job = PrepareJob(
-        model_path=str(model),
-        format="onnx",
-        toolchain="t",
-        cache_dir=str(model.parent / "cache"),
-        cache_limit_bytes=1 << 20,
-    )
+    job = prepare_job(model, "onnx", model.parent / "cache")
     plan = onnx_model.prepare(job).plan
     assert plan is not None
     return plan

@@ -192,7 +192,7 @@ def test_a_batch_axis_fixed_at_one_takes_any_number_of_rows() -> None:
 
 def encoded(signature: Signature, **outputs: Any) -> dict[str, Any]:
     codec = JsonV1("größe", signature)
-    body = codec.encode(list(outputs), [np.array(o) for o in outputs.values()], 0.0125)
+    body = codec.encode(list(outputs), [np.array(o) for o in outputs.values()], None, 0.0125)
     answer: dict[str, Any] = json.loads(body)
     return answer
 

@@ -107,7 +107,7 @@ def test_declared_outputs_are_checked_though_inputs_are_open() -> None:
 def test_answers_carry_the_datatypes_of_their_arrays() -> None:
     text = np.array(["é", b"\xff"], object)
     arrays = NamedArrays(["a", "b", "c"], [np.arange(2), np.ones((1, 1), np.float32), text])
-    answer = json.loads(JsonV1("m", OPEN).encode(names_of(arrays, ()), arrays, 0.0))
+    answer = json.loads(JsonV1("m", OPEN).encode(names_of(arrays, ()), arrays, None, 0.0))
     assert [(o["name"], o["datatype"], o["shape"]) for o in answer["outputs"]] == [
         ("a", "INT64", [2]), ("b", "FP32", [1, 1]), ("c", "BYTES", [2]),
     ]  # fmt: skip

@@ -52,6 +52,9 @@ def test_a_model_is_packed_once_there_is_room_and_asks_no_more() -> None:
     subject.start()
     assert engine.packed.wait(LONG_S)
     assert not subject.has_proven_used(1000.0)
+    engine.packed.clear()
+    subject.start()
+    assert not engine.packed.wait(0.05)
 
 
 def test_a_model_that_has_nothing_to_gain_does_not_ask() -> None:

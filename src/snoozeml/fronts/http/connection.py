@@ -7,8 +7,9 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from snoozeml.errors import HeadTooLarge, InvalidInput, SnoozeError
-from snoozeml.fronts.http.replies import STATUS, error_body, error_headers, new_request_id
+from snoozeml.fronts.http.replies import STATUS, error_body, error_headers
 from snoozeml.fronts.http.transport import HoldingTransport
+from snoozeml.fronts.manners import new_request_id
 
 STATE_KEY = "connection"
 """Where the application finds its connection in `scope["state"]`."""

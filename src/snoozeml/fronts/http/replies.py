@@ -1,7 +1,5 @@
 """Answers over HTTP: JSON bodies, and the one table from failure to status."""
 
-import math
-import secrets
 from collections.abc import Mapping
 from typing import Final
 
@@ -9,6 +7,7 @@ import msgspec
 from starlette.types import Send
 
 from snoozeml.errors import SnoozeError
+from snoozeml.fronts.manners import new_request_id, retry_after
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -34,27 +33,14 @@ STATUS: Final[Mapping[str, int]] = {
     "out_of_memory": 503,
     "worker_crashed": 503,
     "model_failed": 503,
+    "not_supported": 501,
     "unsupported_architecture": 501,
     "shutting_down": 503,
     "deadline_exceeded": 504,
 }
 
-_RETRY_AFTER: Final = frozenset({"overloaded", "model_loading", "out_of_memory", "model_failed"})
-_LONGEST_REQUEST_ID: Final = 128
 
-
-def new_request_id() -> str:
-    return secrets.token_hex(8)
-
-
-def usable_request_id(given: bytes) -> bool:
-    """Take only an id that can be written into a log line and a header as it is."""
-    return (
-        0 < len(given) <= _LONGEST_REQUEST_ID and given.isascii() and given.decode().isprintable()
-    )
-
-
-async def send_reply(send: Send, status: int, body: bytes, headers: Headers) -> None:
+async def send_reply(send: Send, status: int, body: bytes | memoryview, headers: Headers) -> None:
     """Send one whole answer; `content-length` is added."""
     await send(
         {
@@ -74,8 +60,8 @@ def error_body(error: SnoozeError, request_id: str) -> bytes:
 
 def error_headers(error: SnoozeError, request_id: str) -> Headers:
     headers: Headers = [JSON, (b"x-request-id", request_id.encode())]
-    if error.code in _RETRY_AFTER or error.retry_after_s is not None:
-        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s or 0))))
+    if (seconds := retry_after(error)) is not None:
+        headers.append((b"retry-after", b"%d" % seconds))
     if error.code == "unauthenticated":
         headers.append((b"www-authenticate", b'Bearer realm="snoozeml"'))
     if error.code == "shutting_down":

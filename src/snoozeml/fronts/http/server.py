@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from snoozeml.fronts.addresses import cannot_listen, resolve, written
 from snoozeml.fronts.http.connection import Connection
 from snoozeml.fronts.tls import TlsFiles
 
@@ -55,18 +56,16 @@ def bind(host: str, port: int) -> socket.socket:
     Raises:
         OSError: the address cannot be had.
     """
+    family, address = resolve(host, port)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
-        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        return socket.create_server((address, port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
+        raise cannot_listen(host, port, error) from error
 
 
 def address_of(listener: socket.socket) -> str:
     """`host:port` as a URL writes it."""
-    host, port = listener.getsockname()[:2]
-    return f"[{host}]:{port}" if listener.family == socket.AF_INET6 else f"{host}:{port}"
+    return written(*listener.getsockname()[:2])
 
 
 class HttpServer:

@@ -66,24 +66,27 @@ class Disentangled:
 
     def _find_distances(self, config: Config, w: Weights) -> None:
         """Which distances occur: their part of the table, and each one's row in it."""
-        g, farthest = self._g, farthest_distance(config)
-        rows = distance_rows(farthest, config.integer("position_buckets", -1, most=_FARTHEST))
-        length, one = g.op("Squeeze", self._length), g.constant(1, np.int64)
-        distances = g.op("Range", g.op("Neg", length), g.op("Add", length, one), one)
-        bounds = (g.constant(bound, np.int64) for bound in (-farthest, farthest))
-        place = g.op("Add", g.op("Clip", distances, *bounds), g.constant(farthest, np.int64))
-        row = g.op("Gather", g.constant(rows, np.int64), place)
+        g, row = self._g, self._rows(config)
         first = g.op("Slice", row, g.ints(0), g.ints(1))
         end = g.op("Add", g.op("Slice", row, g.ints(-1), g.ints(_END)), g.ints(1))
-        table = w.at("rel_embeddings").of_shape(
-            "weight", int(rows[-1]) + 1, config.size("hidden_size")
-        )
+        height = 2 * (buckets_of(config) or farthest_distance(config))
+        table = w.at("rel_embeddings").of_shape("weight", height, config.size("hidden_size"))
         self._table = g.op("Slice", table, first, end, g.ints(0))
         if "layer_norm" in options(config, "norm_rel_ebd"):
             self._table = norm(g, w.at("LayerNorm"), self._table, layer_norm_eps(config))
         self._upward = g.op("Sub", row, first)
         backwards = (g.ints(-1), g.ints(-_END), g.ints(0), g.ints(-1))
         self._downward = g.op("Slice", self._upward, *backwards)
+
+    def _rows(self, config: Config) -> Value:
+        """Of distances from -length to length. Shapes: returns: (2 * length + 1,)"""
+        g, farthest = self._g, farthest_distance(config)
+        rows = distance_rows(farthest, buckets_of(config))
+        length, one = g.op("Squeeze", self._length), g.constant(1, np.int64)
+        distances = g.op("Range", g.op("Neg", length), g.op("Add", length, one), one)
+        bounds = (g.constant(bound, np.int64) for bound in (-farthest, farthest))
+        place = g.op("Add", g.op("Clip", distances, *bounds), g.constant(farthest, np.int64))
+        return g.op("Gather", g.constant(rows, np.int64), place)
 
     def _bias(self, w: Weights, q: Value, k: Value) -> Value:
         """What distances add to the scores. Shapes: returns: (batch, heads, queries, keys)"""
@@ -142,16 +145,22 @@ def farthest_distance(config: Config) -> int:
     return config.size("max_relative_positions", most=_FARTHEST)
 
 
-def distance_rows(farthest: int, buckets: int) -> Array:
+def buckets_of(config: Config) -> int | None:
+    """How many rows distances share in either direction; None: each has one of its own."""
+    if config.integer("position_buckets", -1) < 1:
+        return None
+    return config.size("position_buckets", most=_FARTHEST)
+
+
+def distance_rows(farthest: int, buckets: int | None) -> Array:
     """The row of each distance from `-farthest` to `farthest`.
 
     Args:
-        buckets: rows for either direction. One half of them is for single distances, the other for
-            ranges that grow with distance. Not above 0: each distance has a row.
+        buckets: see `buckets_of`. One half of them is for single distances, the other for ranges
+            that grow with distance.
     """
     distance = np.arange(-farthest, farthest + 1)
-    span = buckets if buckets > 0 else farthest
-    half = buckets // 2
+    span, half = buckets or farthest, (buckets or 0) // 2
     if 0 < half < farthest - 1:
         far = np.maximum(np.abs(distance), half).astype(np.float32)
         growth = np.log(far / half) / np.log(np.float32((farthest - 1) / half)) * (half - 1)

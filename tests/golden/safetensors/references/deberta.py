@@ -38,6 +38,7 @@ _V2 = DebertaV2Config(
         "pooler_hidden_act": "tanh",
     }
 )
+_MANY_BUCKETS = DebertaV2Config(**_V3.to_diff_dict() | {"position_buckets": 64})
 _ABSOLUTE = DebertaV2Config(
     vocab_size=50,
     embedding_size=10,
@@ -69,6 +70,7 @@ CASES = {
         DebertaV2ForSequenceClassification, _V2, _FIRST_SEEN
     ),
     "deberta-v2-masked-lm": case(DebertaV2ForMaskedLM, _V2, _TEXTS),
+    "deberta-many-buckets": case(DebertaV2Model, _MANY_BUCKETS, _TEXTS),
     "deberta-absolute": case(DebertaV2Model, _ABSOLUTE, _TYPED),
     "deberta-absolute-masked-lm": case(DebertaV2ForMaskedLM, _ABSOLUTE, _TYPED),
     "deberta-c2p": case(DebertaV2Model, _C2P, _TYPED),

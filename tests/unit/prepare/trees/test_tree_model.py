@@ -7,20 +7,15 @@ from pathlib import Path
 import pytest
 
 from golden.trees.cases import golden_cases
-from snoozeml.core.plan import Format, Plan, PrepareJob
+from jobs import prepare_job
+from snoozeml.core.plan import Format, Plan
 from snoozeml.core.tensors import TensorSpec
 from snoozeml.errors import ModelFailed
 from snoozeml.prepare.trees import tree_model
 
 
 def prepare(path: Path, model_format: Format) -> Plan:
-    job = PrepareJob(
-        model_path=str(path),
-        format=model_format,
-        toolchain="t",
-        cache_dir=str(path.parent / "cache"),
-        cache_limit_bytes=1 << 20,
-    )
+    job = prepare_job(path, model_format, path.parent / "cache")
     plan = tree_model.prepare(job).plan
     assert plan is not None
     return plan

@@ -1,0 +1,1 @@
+"""gRPC: calls to bytes, bytes to answers."""

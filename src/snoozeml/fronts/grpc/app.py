@@ -1,0 +1,108 @@
+"""Every method that is served over gRPC, by its path."""
+
+import importlib
+from collections.abc import Awaitable, Mapping
+from functools import partial
+from typing import Final, Self
+
+from snoozeml.errors import NotSupported
+from snoozeml.fronts.grpc.calls import Answer, Call, Failure, Streaming, Unary
+from snoozeml.fronts.grpc.health import HealthCalls
+from snoozeml.fronts.grpc.inference import InferenceCalls
+from snoozeml.fronts.grpc.status import failure_of
+from snoozeml.lifecycle.registry import Registry
+from snoozeml.serving.auth import Authoriser
+from snoozeml.serving.control import Control
+from snoozeml.serving.inference import Serving
+from snoozeml.serving.oip import OpenInference
+
+_V1: Final = "/snoozeml.v1.InferenceService/"
+_OIP: Final = "/inference.GRPCInferenceService/"
+_HEALTH: Final = "/grpc.health.v1.Health/"
+
+_DESCRIBING: Final = (
+    "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelConfig",
+    "ModelStatistics", "RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload",
+)  # fmt: skip
+_NOT_SERVED: Final = {
+    "SystemSharedMemoryStatus": "shared memory",
+    "SystemSharedMemoryRegister": "shared memory",
+    "SystemSharedMemoryUnregister": "shared memory",
+    "CudaSharedMemoryStatus": "shared memory",
+    "CudaSharedMemoryRegister": "shared memory",
+    "CudaSharedMemoryUnregister": "shared memory",
+    "TraceSetting": "tracing",
+    "LogSettings": "changing the log's settings",
+}
+
+
+class GrpcApp:
+    """What the servers serve.
+
+    Attributes:
+        unary, streaming: handlers by path.
+    """
+
+    def __init__(
+        self,
+        calls: InferenceCalls,
+        health: HealthCalls,
+        authoriser: Authoriser,
+        open_inference: OpenInference,
+    ) -> None:
+        self._authoriser = authoriser
+        self._open_inference = open_inference
+        self.unary: Final[Mapping[str, Unary]] = {
+            _V1 + "Infer": calls.infer,
+            _OIP + "ModelInfer": calls.model_infer,
+            _HEALTH + "Check": health.check,
+            **{_OIP + name: self._describing(name) for name in _DESCRIBING},
+            **{_OIP + name: _not_served(name, what) for name, what in _NOT_SERVED.items()},
+        }
+        self.streaming: Final[Mapping[str, Streaming]] = {
+            _V1 + "InferStream": calls.infer_stream,
+            _OIP + "ModelStreamInfer": calls.model_stream_infer,
+            _HEALTH + "Watch": health.watch,
+        }
+
+    @classmethod
+    def over(
+        cls,
+        serving: Serving,
+        registry: Registry,
+        control: Control,
+        authoriser: Authoriser,
+        max_request_bytes: int,
+    ) -> Self:
+        return cls(
+            InferenceCalls(serving, registry, authoriser, max_request_bytes),
+            HealthCalls(serving),
+            authoriser,
+            OpenInference(serving, registry, control),
+        )
+
+    async def answer(self, handler: Unary, call: Call, body: bytes) -> Answer | Failure:
+        """Answer one message; raises nothing but cancellation."""
+        try:
+            return await handler(call, body)
+        except Exception as error:  # whatever it is, the client must hear of it
+            return failure_of(error, call)
+
+    def _describing(self, name: str) -> Unary:
+        check = self._authoriser.check
+
+        def answer(call: Call, body: bytes) -> Awaitable[Answer]:
+            # Its message classes stay out of memory for as long as nobody asks.
+            module = importlib.import_module("snoozeml.fronts.grpc.describing")
+            may = partial(check, call.credentials)
+            found: Awaitable[Answer] = module.answer(name, self._open_inference, may, body)
+            return found
+
+        return answer
+
+
+def _not_served(name: str, what: str) -> Unary:
+    async def refuse(_call: Call, _body: bytes) -> Answer:
+        raise NotSupported(f"{name} is not served: {what} is not supported")
+
+    return refuse

@@ -1,0 +1,206 @@
+"""The calls that ask a model, in both services."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from snoozeml.core.request import Codec, InferenceRequest, InferenceResult
+from snoozeml.errors import Internal, PayloadTooLarge, ShuttingDown, SnoozeError
+from snoozeml.fronts.grpc.calls import Answer, Call, Metadata, Write
+from snoozeml.fronts.grpc.heads import Head, head_of_oip, head_of_v1
+from snoozeml.fronts.grpc.status import failure_of, request_id_of
+from snoozeml.fronts.manners import fails_fast
+from snoozeml.lifecycle.registry import Registry
+from snoozeml.serving.auth import Action, Authoriser
+from snoozeml.serving.inference import Serving
+from snoozeml.serving.versions import check_version
+from snoozeml.wire.protobuf import tag, varint
+
+_AT_ONCE: Final = 256
+"""Messages of one stream that are neither answered nor refused; a client that does not read its
+answers is not read from, either."""
+
+_LATEST: Final = float("inf")
+
+
+class _Dialect:
+    """One service's form of requests and answers.
+
+    Args:
+        answer: makes a message of a stream from an encoded answer.
+        refusal: makes one that says why a request of a stream failed.
+    """
+
+    def __init__(
+        self,
+        codec: Codec,
+        head: Callable[[bytes], Head],
+        answer: Callable[[bytes], bytes],
+        refusal: Callable[[str, SnoozeError], bytes],
+    ) -> None:
+        self.codec: Final = codec
+        self.head: Final = head
+        self.answer: Final = answer
+        self.refusal: Final = refusal
+
+
+class InferenceCalls:
+    """Handlers of both services."""
+
+    def __init__(
+        self, serving: Serving, registry: Registry, authoriser: Authoriser, max_request_bytes: int
+    ) -> None:
+        self._serving = serving
+        self._authoriser = authoriser
+        self._registry = registry
+        self._max_bytes = max_request_bytes
+
+    async def infer(self, call: Call, body: bytes) -> Answer:
+        """`snoozeml.v1.InferenceService/Infer`"""
+        return await self._unary(_V1, call, body)
+
+    async def model_infer(self, call: Call, body: bytes) -> Answer:
+        """`inference.GRPCInferenceService/ModelInfer`"""
+        return await self._unary(_OIP, call, body)
+
+    async def infer_stream(self, call: Call, messages: AsyncIterator[bytes], write: Write) -> None:
+        """`snoozeml.v1.InferenceService/InferStream`"""
+        await self._stream(_V1, call, messages, write)
+
+    async def model_stream_infer(
+        self, call: Call, messages: AsyncIterator[bytes], write: Write
+    ) -> None:
+        """`inference.GRPCInferenceService/ModelStreamInfer`"""
+        await self._stream(_OIP, call, messages, write)
+
+    async def _stream(
+        self, dialect: _Dialect, call: Call, messages: AsyncIterator[bytes], write: Write
+    ) -> None:
+        # Who has nothing to show ends here, rather than at each message.
+        self._authoriser.check(call.credentials, Action.INFERENCE)
+        await _Stream(self, dialect, call, write).run(messages, self._serving)
+
+    async def _unary(self, dialect: _Dialect, call: Call, body: bytes) -> Answer:
+        self._check_size("message", len(body))
+        result = await self.result(dialect.codec, dialect.head(body), call, body)
+        return Answer(result.body, _trailing(result, call))
+
+    async def result(self, codec: Codec, head: Head, call: Call, body: bytes) -> InferenceResult:
+        """Ask a model.
+
+        Raises:
+            SnoozeError: why there is no answer.
+        """
+        self._authoriser.check(call.credentials, Action.INFERENCE, head.model_id)
+        config = self._registry.get(head.model_id).config
+        check_version(head.model_id, head.version)
+        arrived_at = time.monotonic()
+        timeout_s, deadline = head.timeout_s, call.deadline or _LATEST
+        if timeout_s is None and call.deadline is None:
+            timeout_s = config.request_timeout_secs
+        if timeout_s is not None:
+            deadline = min(deadline, arrived_at + timeout_s)
+        wish = call.get("x-snooze-cold")
+        request = InferenceRequest(
+            head.model_id,
+            codec,
+            (body,),
+            arrived_at,
+            deadline,
+            fail_fast=wish is not None and fails_fast("metadata x-snooze-cold", wish),
+        )
+        result = await self._serving.infer(request)
+        self._check_size("answer", len(result.body))
+        return result
+
+    def _check_size(self, what: str, size_bytes: int) -> None:
+        if size_bytes > self._max_bytes:
+            raise PayloadTooLarge(
+                f"the {what} has {size_bytes} bytes, more than the limit of {self._max_bytes} "
+                "(max_request_bytes)"
+            )
+
+
+class _Stream:
+    """One call of many requests, each answered as soon as its answer is there."""
+
+    def __init__(self, calls: InferenceCalls, dialect: _Dialect, call: Call, write: Write) -> None:
+        self._calls = calls
+        self._dialect = dialect
+        self._call = call
+        self._write = write
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._writing = asyncio.Lock()
+
+    async def run(self, messages: AsyncIterator[bytes], serving: Serving) -> None:
+        """Return when everything is answered that came before the client had no more to say.
+
+        Cancelling this withdraws what is not answered yet.
+
+        Raises:
+            ShuttingDown: the server stops; what had been read is answered.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(self._read(messages, tasks))
+            draining = asyncio.create_task(serving.until_draining())
+            try:
+                await asyncio.wait([reading, draining], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                draining.cancel()
+                reading.cancel()
+        if serving.draining:
+            raise ShuttingDown("the server is shutting down and takes no new requests")
+
+    async def _read(self, messages: AsyncIterator[bytes], tasks: asyncio.TaskGroup) -> None:
+        async for body in messages:
+            await self._room.acquire()
+            tasks.create_task(self._answer(body))
+
+    async def _answer(self, body: bytes) -> None:
+        dialect, request_id = self._dialect, ""
+        try:
+            head = dialect.head(body)
+            request_id = head.id
+            result = await self._calls.result(dialect.codec, head, self._call, body)
+            message = dialect.answer(result.body)
+        except SnoozeError as error:
+            message = dialect.refusal(request_id, error)
+        except Exception as error:
+            internal = Internal(failure_of(error, self._call).message)
+            message = dialect.refusal(request_id, internal)
+        async with self._writing:
+            await self._write(message)
+        self._room.release()
+
+
+def _trailing(result: InferenceResult, call: Call) -> Metadata:
+    trailing: list[tuple[str, str | bytes]] = [
+        ("x-snooze-queue-ms", f"{result.queue_s * 1000:.3f}"),
+        ("x-snooze-batch-size", str(result.batch_size)),
+    ]
+    if result.cold_start_s is not None:
+        trailing.append(("x-snooze-cold-start-ms", f"{result.cold_start_s * 1000:.3f}"))
+    if (request_id := request_id_of(call)) is not None:
+        trailing.append(("x-request-id", request_id))
+    return trailing
+
+
+def _field(number: int, value: bytes) -> bytes:
+    return tag(number) + varint(len(value)) + value
+
+
+def _v1_refusal(request_id: str, error: SnoozeError) -> bytes:
+    """A ModelInferResponse with `error`, and `parameters["id"]` if the request had one."""
+    failure = _field(1, error.code.encode()) + _field(2, error.message.encode())
+    entry = _field(1, b"id") + _field(2, request_id.encode())
+    return (_field(4, entry) if request_id else b"") + _field(5, failure)
+
+
+def _oip_refusal(request_id: str, error: SnoozeError) -> bytes:
+    """A ModelStreamInferResponse with `error_message`, and `infer_response.id`."""
+    return _field(1, error.message.encode()) + _field(2, _field(3, request_id.encode()))
+
+
+_V1: Final = _Dialect(Codec.GRPC_V1, head_of_v1, lambda answer: answer, _v1_refusal)
+_OIP: Final = _Dialect(Codec.OIP_GRPC, head_of_oip, lambda answer: _field(2, answer), _oip_refusal)

@@ -1,0 +1,94 @@
+"""Unary calls served by pygrpc-native, whose HTTP/2 runs outside the interpreter.
+
+It hands over each call as an event, and takes the answer by the call's number. Calls with a stream
+of requests, which it does not serve, it passes on to `Backstage`.
+"""
+
+import asyncio
+import threading
+import time
+from typing import Any, Final
+
+from pygrpc_native import EVENT_CANCEL, NativeGrpcFront
+
+from snoozeml.fronts.grpc.app import GrpcApp
+from snoozeml.fronts.grpc.backstage import Backstage
+from snoozeml.fronts.grpc.calls import Call, Failure, Unary
+
+_EVENTS_AT_ONCE: Final = 64
+_IO_THREADS: Final = 1
+_GRACE_S: Final = 0.2
+
+_Event = tuple[int, int, int, bytes | None, bytes | str | None, Any]
+
+
+class NativeServer:
+    """See `servers.GrpcServer`; serves without TLS.
+
+    Args:
+        address: numeric, with a port; port 0 takes a free one.
+
+    Raises:
+        OSError: the address cannot be had.
+    """
+
+    def __init__(self, address: str, max_request_bytes: int) -> None:
+        self._front = NativeGrpcFront(address, [], io_threads=_IO_THREADS, call_details=True)
+        self.address: Final = f"{address.rpartition(':')[0]}:{self._front.bound_port}"
+        self._max_request_bytes = max_request_bytes
+        self._loop = asyncio.get_running_loop()
+        self._calls: dict[int, asyncio.Task[None]] = {}
+
+    async def start(self, app: GrpcApp) -> None:
+        self._app = app
+        numbers = self._front.add_methods([(path, False) for path in app.unary])
+        self._handlers = dict(zip(numbers, app.unary.values(), strict=True))
+        self._backstage = Backstage(app, self._max_request_bytes)
+        await self._backstage.listen()
+        self._front.set_fallback(self._backstage.path)
+        self._front.start()
+        threading.Thread(target=self._receive, name="grpc", daemon=True).start()
+
+    async def close(self) -> None:
+        await asyncio.sleep(_GRACE_S)  # a request that is on its way gets an answer, if a refusal
+        await self._backstage.close()
+        while self._calls:
+            await asyncio.wait(self._calls.values())
+        await asyncio.to_thread(self._front.close)
+
+    async def abort(self) -> None:
+        for task in self._calls.values():
+            task.cancel()
+        await self._backstage.abort()
+        await asyncio.to_thread(self._front.close)
+
+    def _receive(self) -> None:
+        """Carry events to the loop; the thread ends when the front is closed."""
+        while (events := self._front.recv_batch_details(_EVENTS_AT_ONCE)) is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._take, events)
+            except RuntimeError:  # the loop has been closed meanwhile
+                return
+
+    def _take(self, events: list[_Event]) -> None:
+        for kind, call_id, method, body, _, details in events:
+            if kind == EVENT_CANCEL:
+                # Forgotten here, too: a task that is cancelled before its first step runs no code.
+                if (task := self._calls.pop(call_id, None)) is not None:
+                    task.cancel()
+                continue
+            assert body is not None  # only a cancellation has none
+            metadata, _peer, left_s = details
+            call = Call(metadata, None if left_s is None else time.monotonic() + left_s)
+            answering = self._answer(call_id, self._handlers[method], call, body)
+            self._calls[call_id] = self._loop.create_task(answering)
+
+    async def _answer(self, call_id: int, handler: Unary, call: Call, body: bytes) -> None:
+        try:
+            outcome = await self._app.answer(handler, call, body)
+            if isinstance(outcome, Failure):
+                self._front.fail(call_id, outcome.code, outcome.message, outcome.trailing)
+            else:
+                self._front.respond(call_id, outcome.body, None, outcome.trailing)
+        finally:
+            self._calls.pop(call_id, None)

@@ -1,0 +1,111 @@
+"""What the two transports of the Open Inference Protocol have in common."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from snoozeml.core.tensors import Signature
+from snoozeml.errors import InvalidInput
+from snoozeml.wire.json_values import quoted
+from snoozeml.wire.tensors import DATATYPES, Array
+
+_OF_SEQUENCES: Final = ("sequence_id", "sequence_start", "sequence_end")
+_SHARED_MEMORY: Final = "shared_memory_region"
+
+
+def check_parameters(parameters: Mapping[str, Any]) -> None:
+    """Check what a request says beside its tensors. Unknown parameters are let alone.
+
+    Raises:
+        InvalidInput: a parameter is reserved, asks for what is not served, or has a wrong value.
+    """
+    for name, value in parameters.items():
+        if name.startswith("triton_") or name == "headers":
+            raise InvalidInput(f"parameter {quoted(name)} is reserved; use another name")
+        if name in _OF_SEQUENCES and value:
+            raise InvalidInput(f"parameter {name!r}: sequences are not supported")
+        if name == "priority" and not _is_count(value):
+            raise InvalidInput(f"priority must be a whole number from 0, not {value!r:.60}")
+
+
+def check_tensor_parameters(name: str, parameters: Mapping[str, Any]) -> None:
+    """Check the parameters of one input or output.
+
+    Raises:
+        InvalidInput: they ask for shared memory.
+    """
+    if _SHARED_MEMORY in parameters:
+        raise InvalidInput(f"tensor {quoted(name)}: shared memory is not supported; send the data")
+
+
+def classes_asked_for(name: str, parameters: Mapping[str, Any]) -> int:
+    """How many of the highest values an output shall be cut down to; 0: it comes as it is.
+
+    Raises:
+        InvalidInput: it is no such number.
+    """
+    count = parameters.get("classification", 0)
+    if not _is_count(count):
+        raise InvalidInput(
+            f"output {quoted(name)}: classification must be a whole number, not {count!r:.60}"
+        )
+    return int(count)
+
+
+class Outputs:
+    """How the outputs of a model are written in answers, be they declared or not."""
+
+    def __init__(self, signature: Signature) -> None:
+        self._datatypes: Final = {spec.name: spec.datatype for spec in signature.outputs}
+        self._rows_on: Final = {spec.name: spec.batch_axis for spec in signature.outputs}
+
+    def written(self, name: str, array: Array, classes: int) -> tuple[str, Array]:
+        """The datatype and the values that an answer has for an output.
+
+        Args:
+            classes: as from `classes_asked_for`.
+
+        Raises:
+            InvalidInput: text shall be classified.
+        """
+        if classes:
+            return "BYTES", classification(name, array, self._rows_on.get(name, 0), classes)
+        return self._datatypes.get(name) or DATATYPES[array.dtype], array
+
+
+def classification(name: str, array: Array, axis: int | None, classes: int) -> Array:
+    """The highest values of each row, as text `value:index`.
+
+    Args:
+        name: of the output.
+        axis: that the rows are on.
+
+    Shapes:
+        array: (rows, ...) with the rows on `axis`; all else is classes, row-major.
+        returns: (rows, at most `classes`); (at most `classes`) where there is no batch axis.
+
+    Raises:
+        InvalidInput: the output is text.
+    """
+    if array.dtype.hasobject:
+        raise InvalidInput(f"output {name!r} is text, so it has no classification")
+    if not array.ndim:
+        axis = None
+    rows = array[None] if axis is None else np.moveaxis(array, axis, 0)
+    best = _best(rows.reshape(len(rows), math.prod(rows.shape[1:])), classes)
+    return best.reshape(-1) if axis is None else best
+
+
+def _best(rows: Array, classes: int) -> Array:
+    """Of equal values the first comes first."""
+    order = np.argsort(-rows.astype(np.float64), axis=1, kind="stable")[:, :classes]
+    texts = np.empty(order.shape, object)
+    for at, index in np.ndenumerate(order):
+        texts[at] = f"{rows[at[0], index].item():f}:{index}"
+    return texts
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,111 @@
+"""Tensors as raw bytes: little-endian, row-major; the form that gRPC and binary REST share."""
+
+import math
+import struct
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from snoozeml.errors import InvalidInput, ShapeMismatch
+from snoozeml.wire.json_values import strings
+from snoozeml.wire.tensors import DTYPES, Array
+
+_LENGTH: Final = struct.Struct("<I")
+_BF16_BYTES: Final = 2
+_IS_LITTLE: Final = sys.byteorder == "little"
+_ON_THE_WIRE: Final = {name: dtype.newbyteorder("<") for name, dtype in DTYPES.items()}
+
+
+def from_raw(name: str, datatype: str, shape: Sequence[int], data: bytes | memoryview) -> Array:
+    """Read a tensor; BF16 comes back as FP32, which holds all its values.
+
+    Args:
+        name: of the input, for messages.
+        datatype: one of `core.tensors.Datatype`.
+
+    Returns:
+        A flat array; for all but BF16 and BYTES a read-only view of the data, if that is aligned.
+
+    Raises:
+        ShapeMismatch: the data has another length than the shape wants.
+        InvalidInput: a length inside BYTES is wrong, or text is not UTF-8.
+    """
+    count = math.prod(shape)
+    if datatype == "BYTES":
+        return _texts(name, shape, count, data)
+    itemsize = _BF16_BYTES if datatype == "BF16" else _ON_THE_WIRE[datatype].itemsize
+    if len(data) != count * itemsize:
+        raise ShapeMismatch(
+            f"input {name!r}: the shape {list(shape)} of {datatype} takes {count * itemsize} bytes,"
+            f" raw data has {len(data)}"
+        )
+    if datatype == "BF16":
+        halves = np.frombuffer(data, "<u2").astype(np.uint32)
+        return (halves << np.uint32(16)).view(np.float32)
+    if datatype == "BOOL":
+        return _bools(name, data)
+    array = np.frombuffer(data, _ON_THE_WIRE[datatype])
+    return array if array.flags.aligned else array.copy()
+
+
+def to_raw(array: Array) -> bytes:
+    """Write a tensor."""
+    if not array.dtype.hasobject:
+        return (array if _IS_LITTLE else array.byteswap()).tobytes()
+    pieces: list[bytes] = []
+    for value in as_bytes(array):
+        pieces += (_LENGTH.pack(len(value)), value)
+    return b"".join(pieces)
+
+
+def as_bytes(array: Array) -> list[bytes]:
+    """The elements of an array of text, in row-major order."""
+    return [v.encode() if isinstance(v, str) else v for v in array.ravel().tolist()]
+
+
+def to_texts(name: str, values: Sequence[bytes]) -> Array:
+    """A flat array of text.
+
+    Raises:
+        InvalidInput: a value is not UTF-8.
+    """
+    try:
+        return strings([value.decode() for value in values], DTYPES["BYTES"])
+    except UnicodeDecodeError:
+        raise InvalidInput(f"input {name!r}: text must be UTF-8") from None
+
+
+def _bools(name: str, data: bytes | memoryview) -> Array:
+    """One byte each; a byte that is neither 0 nor 1 would make a bool that is neither."""
+    octets: Array = np.frombuffer(data, np.uint8)
+    if octets.size and octets.max() > 1:
+        raise InvalidInput(f"input {name!r}: a BOOL is a byte of 0 or 1, got {octets.max()}")
+    return octets.view(np.bool_)
+
+
+def _texts(name: str, shape: Sequence[int], count: int, data: bytes | memoryview) -> Array:
+    values: list[bytes] = []
+    at = 0
+    while at < len(data):
+        if at + _LENGTH.size > len(data):
+            raise _torn(name)
+        (size,) = _LENGTH.unpack_from(data, at)
+        start, at = at + _LENGTH.size, at + _LENGTH.size + size
+        if at > len(data):
+            raise _torn(name)
+        values.append(bytes(data[start:at]))
+    if len(values) != count:
+        raise ShapeMismatch(
+            f"input {name!r}: the shape {list(shape)} holds {count} elements of BYTES,"
+            f" raw data has {len(values)}"
+        )
+    return to_texts(name, values)
+
+
+def _torn(name: str) -> InvalidInput:
+    return InvalidInput(
+        f"input {name!r}: raw BYTES are elements of a length in four bytes and so many bytes; the"
+        " data ends within one"
+    )
