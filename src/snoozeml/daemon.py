@@ -5,7 +5,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 import uvloop
@@ -17,11 +18,13 @@ from snoozeml.fronts.grpc.app import GrpcApp
 from snoozeml.fronts.grpc.servers import GrpcServer, listen_for_grpc
 from snoozeml.fronts.http.app import HttpApp
 from snoozeml.fronts.http.body import BodyReader
+from snoozeml.fronts.http.guard import Guard
 from snoozeml.fronts.http.server import HttpServer, address_of, bind
 from snoozeml.fronts.http.v1_infer import V1Infer
 from snoozeml.fronts.http.v1_routes import V1Routes
 from snoozeml.fronts.http.v2_infer import V2Infer
 from snoozeml.fronts.http.v2_routes import V2Routes
+from snoozeml.fronts.tls import TlsFiles
 from snoozeml.lifecycle.accelerators import Nvml
 from snoozeml.lifecycle.cpu import usable_cores
 from snoozeml.lifecycle.crew import Surroundings
@@ -33,6 +36,8 @@ from snoozeml.lifecycle.process import ExecLauncher, Launcher
 from snoozeml.lifecycle.registry import Registry, check_pinned
 from snoozeml.lifecycle.spare import SpareLauncher
 from snoozeml.lifecycle.steward import Steward
+from snoozeml.serving.auth import Authoriser
+from snoozeml.serving.auth.exposure import concerns
 from snoozeml.serving.control import Control
 from snoozeml.serving.inference import Serving
 from snoozeml.serving.oip import OpenInference
@@ -57,10 +62,13 @@ def run(overrides: Overrides, ready_fd: int | None = None) -> int:
         ConfigError: the configuration is wrong.
         OSError: the address cannot be had.
     """
-    configuration = load(overrides, os.environ)
+    environ = dict(os.environ)
+    configuration = load(overrides, environ)
+    _forget_secrets(configuration)
     finish_log = logs.configure(configuration.server.log_format, configuration.server.log_level)
     try:
-        return uvloop.run(Daemon(configuration, overrides).serve(ready_fd))
+        rescan = partial(load, overrides, environ)
+        return uvloop.run(Daemon(configuration, rescan).serve(ready_fd))
     finally:
         finish_log()
 
@@ -68,9 +76,10 @@ def run(overrides: Overrides, ready_fd: int | None = None) -> int:
 class Daemon:
     """The whole house. Use inside a running event loop."""
 
-    def __init__(self, configuration: Configuration, overrides: Overrides) -> None:
+    def __init__(self, configuration: Configuration, rescan: Callable[[], Configuration]) -> None:
         self._configuration = configuration
-        self._overrides = overrides
+        self._rescan = rescan
+        self._concerns: set[str] = set()
         self._stop = asyncio.Event()
         self._force = asyncio.Event()
 
@@ -89,40 +98,47 @@ class Daemon:
             loads_at_once=server.max_concurrent_loads or max(1, cores // 2),
         )
 
+        authoriser = Authoriser(self._configuration.auth)
+        tls = TlsFiles.of(server)
+
         def check(configuration: Configuration) -> None:
             models = configuration.server.max_loaded_models
             check_pinned(configuration.models, footprints, pools, models=models)
+            if tls is not None:
+                tls.renew()
+
+        def apply(configuration: Configuration) -> None:
+            _forget_secrets(configuration)
+            authoriser.apply(configuration.auth)
+            self._warn(configuration)
 
         check(self._configuration)
         listener = bind(server.host, server.port)
-        grpc = listen_for_grpc(server)
+        grpc = listen_for_grpc(server, tls)
         async with asyncio.TaskGroup() as tasks:
             around = Surroundings(
                 plans, footprints, launcher, steward, tasks, totals, OomWatch(), cores
             )
             registry = Registry(around)
             serving = Serving(registry, totals)
-            control = Control(
-                registry,
-                serving,
-                rescan=lambda: load(self._overrides, os.environ),
-                check=check,
-            )
-            bodies = BodyReader(server.max_request_bytes)
+            control = Control(registry, serving, rescan=self._rescan, check=check, apply=apply)
+            guard, bodies = Guard(authoriser), BodyReader(server.max_request_bytes)
             app = HttpApp(
-                [V1Infer(serving, registry, bodies), V2Infer(serving, registry, bodies)],
+                [infer(serving, registry, authoriser, bodies) for infer in (V1Infer, V2Infer)],
                 [
-                    V1Routes(serving, control, Exposition(totals)),
-                    V2Routes(OpenInference(serving, registry, control), bodies),
+                    V1Routes(guard, serving, control, Exposition(totals, tls)),
+                    V2Routes(guard, OpenInference(serving, registry, control), bodies),
                 ],
             )
-            http = HttpServer(app)
+            http = HttpServer(app, tls)
 
             registry.apply(self._configuration.models)
             await http.listen(listener)
             if grpc is not None:
-                await grpc.start(GrpcApp.over(serving, registry, control, server.max_request_bytes))
+                limit_bytes = server.max_request_bytes
+                await grpc.start(GrpcApp.over(serving, registry, control, authoriser, limit_bytes))
             self._heed_signals(control, tasks)
+            self._warn(self._configuration)
             self._announce(address_of(listener), grpc, ready_fd)
             warming = tasks.create_task(self._warm_up(launcher))
 
@@ -188,8 +204,9 @@ class Daemon:
     def _announce(self, http: str, grpc: GrpcServer | None, ready_fd: int | None) -> None:
         server, models = self._configuration.server, self._configuration.models
         grpc_at = grpc.address if grpc is not None else None
+        scheme = "http" if server.tls_cert is None else "https"
         fields = {
-            "http": f"http://{http}",
+            "http": f"{scheme}://{http}",
             "grpc": grpc_at or "none",
             "models": len(models),
             "models_dir": str(server.models_dir),
@@ -201,6 +218,13 @@ class Daemon:
             line = msgspec.json.encode({"http": http, "grpc": grpc_at, "pid": os.getpid()}) + b"\n"
             with os.fdopen(ready_fd, "wb") as ready:
                 ready.write(line)
+
+    def _warn(self, configuration: Configuration) -> None:
+        """Say once what is more open than it may have been meant."""
+        for concern in concerns(configuration):
+            if concern not in self._concerns:
+                self._concerns.add(concern)
+                _log.warning("%s", concern)
 
     def _heed_signals(self, control: Control, tasks: asyncio.TaskGroup) -> None:
         loop = asyncio.get_running_loop()
@@ -225,6 +249,12 @@ async def _close(http: HttpServer, grpc: GrpcServer | None) -> None:
         tasks.create_task(http.close())
         if grpc is not None:
             tasks.create_task(grpc.close())
+
+
+def _forget_secrets(configuration: Configuration) -> None:
+    """Take the secrets out of the environment, which every child of ours inherits."""
+    for variable in configuration.auth.variables:
+        os.environ.pop(variable, None)
 
 
 def _has_terminal() -> bool:

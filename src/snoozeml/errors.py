@@ -6,6 +6,9 @@ Each transport keeps one table from code to its own status; nothing here knows a
     SnoozeError
     ├── InvalidInput               names, datatypes, JSON
     │   └── ShapeMismatch          shapes
+    ├── Unauthenticated            no credentials, or wrong ones
+    ├── PermissionDenied           the role, or the models of this key, do not reach that far
+    ├── RateLimited                more requests than this key may make
     ├── ModelNotFound
     ├── NotSupported               a part of a protocol that is not served
     ├── MethodNotAllowed, NotFound, PayloadTooLarge, HeadTooLarge, UnsupportedMediaType
@@ -57,6 +60,19 @@ class ShapeMismatch(InvalidInput):
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(f"shape mismatch: {message}", retry_after_s=retry_after_s)
+
+
+class Unauthenticated(SnoozeError):
+    code = "unauthenticated"
+
+
+class PermissionDenied(SnoozeError):
+    code = "permission_denied"
+
+
+class RateLimited(SnoozeError):
+    code = "rate_limited"
+    retryable = True
 
 
 class ModelNotFound(SnoozeError):

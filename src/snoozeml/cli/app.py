@@ -21,7 +21,7 @@ def snooze() -> None:
 
 
 for command in (serve, init, control.status, control.load, control.unload, control.pin,
-                control.unpin, control.refresh):  # fmt: skip
+                control.unpin, control.refresh, control.reload):  # fmt: skip
     snooze.add_command(command)
 
 

@@ -67,8 +67,24 @@ def unpin(daemon: "Endpoint", model_id: str, as_json: bool) -> None:
 @asks_daemon(timeout_s=_LOOK_S)
 @as_json
 def refresh(daemon: "Endpoint", as_json: bool) -> None:
-    """Have the daemon look into its models folder again."""
+    """Have the daemon look into its models folder again.
+
+    It reads its whole configuration again, as with `snooze reload`, and tells which models there
+    are now.
+    """
     _show_models(daemon.refresh(), as_json)
+
+
+@click.command()
+@asks_daemon(timeout_s=_LOOK_S)
+def reload(daemon: "Endpoint") -> None:
+    """Have the daemon read its configuration again.
+
+    Models and their settings, API keys, the secret and rules of tokens, and the files of TLS take
+    effect; other settings in [server] do at the next start. If anything is wrong, nothing changes.
+    """
+    models = daemon.refresh()
+    click.echo(f"reloaded; {len(models)} {'model' if len(models) == 1 else 'models'}")
 
 
 def _act(daemon: "Endpoint", model_id: str, action: str, as_json: bool) -> None:

@@ -61,6 +61,32 @@ def _open_descriptor(_ctx: click.Context, _param: click.Parameter, fd: int | Non
     help="The longest that a request waits for company, for every model. [default: 10]",
 )
 @click.option(
+    "--api-key",
+    "api_keys",
+    multiple=True,
+    metavar="ROLE:KEY",
+    help="Ask for credentials, and take this key; may be repeated. Every user of this machine can "
+    "see it in the list of processes: SNOOZE_API_KEYS is better.",
+)
+@click.option(
+    "--jwt-secret",
+    metavar="SECRET",
+    help="Ask for credentials, and take tokens signed with this. Seen as --api-key is: "
+    "SNOOZE_JWT_SECRET is better.",
+)
+@click.option(
+    "--tls-cert",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Serve with TLS, and this certificate (PEM).",
+)
+@click.option(
+    "--tls-key",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The certificate's private key (PEM).",
+)
+@click.option(
     "--log-format",
     metavar="auto|human|json",
     help="`auto` writes for people on a terminal and JSON otherwise. [default: auto]",
@@ -78,23 +104,35 @@ def _open_descriptor(_ctx: click.Context, _param: click.Parameter, fd: int | Non
     help="Write one line of JSON to this descriptor when the daemon serves: where it "
     "listens, and its process id.",
 )
-def serve(ready_fd: int | None, no_grpc: bool, **flags: Any) -> None:
+def serve(
+    ready_fd: int | None,
+    no_grpc: bool,
+    api_keys: tuple[str, ...],
+    jwt_secret: str | None,
+    **flags: Any,
+) -> None:
     """Run the daemon.
 
     It stops in order at SIGTERM or Ctrl-C, or when its terminal closes: no request that it accepted
-    is lost. SIGHUP makes it look at its configuration and models again, as `snooze refresh` does.
+    is lost. SIGHUP makes it look at its configuration, keys, certificate and models again, as
+    `snooze reload` does.
     What a flag sets can also be set in the environment (SNOOZE_PORT, ...) or in models.toml; the
     flag wins.
     """
     try:
         from snoozeml import daemon
+        from snoozeml.config.auth import AuthFlags
         from snoozeml.config.loading import ConfigError, FlagError, Overrides
+        from snoozeml.core.secret import Secret
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("snoozeml"):
             raise  # our own mistake, and no library's absence
         raise click.ClickException(f"{_SERVER_EXTRA} ({error.name} is missing)") from error
+    secret = None if jwt_secret is None else Secret(jwt_secret)
+    auth = AuthFlags(api_keys=tuple(map(Secret, api_keys)), jwt_secret=secret)
     try:
-        code = daemon.run(Overrides(grpc=False if no_grpc else None, **flags), ready_fd)
+        overrides = Overrides(auth=auth, grpc=False if no_grpc else None, **flags)
+        code = daemon.run(overrides, ready_fd)
     except FlagError as error:
         raise click.UsageError(str(error), click.get_current_context()) from error
     except ConfigError as error:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from snoozeml.config.auth import AuthSettings, read_auth
 from snoozeml.config.keys import (
     DEFAULTS_KEYS,
     MODEL_KEYS,
@@ -21,7 +22,7 @@ from snoozeml.config.keys import (
 )
 from snoozeml.core.names import why_bad_model_id
 
-_TABLES: Final = ("server", "defaults", "models")
+_TABLES: Final = ("server", "defaults", "models", "auth")
 
 
 class Entry(Struct, frozen=True, kw_only=True):
@@ -44,6 +45,7 @@ class Document(Struct, frozen=True, kw_only=True):
     server: dict[str, Any] = {}
     defaults: dict[str, Any] = {}
     entries: tuple[Entry, ...] = ()
+    auth: AuthSettings = AuthSettings()
 
 
 def read_document(path: Path) -> Document:
@@ -61,6 +63,7 @@ def read_document(path: Path) -> Document:
         server=_table(content.get("server", {}), SERVER_KEYS, f"{path}: server", path),
         defaults=_table(content.get("defaults", {}), DEFAULTS_KEYS, f"{path}: defaults", path),
         entries=_entries(content.get("models", {}), path),
+        auth=read_auth(content.get("auth", {}), path),
     )
 
 

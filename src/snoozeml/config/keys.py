@@ -11,7 +11,9 @@ import msgspec
 from msgspec import inspect
 from msgspec.structs import FieldInfo, fields
 
+from snoozeml.config.auth_schema import ApiKeyTable, AuthTable, JwtTable
 from snoozeml.config.schema import ModelConfig, ServerConfig
+from snoozeml.core.secret import Secret
 
 Keys = Mapping[str, FieldInfo]
 
@@ -32,10 +34,18 @@ DEFAULTS_KEYS: Final = {
 OUTER_KEYS: Final = {**_SERVER, **DEFAULTS_KEYS}
 """What flags and environment variables may set: each applies to the whole daemon."""
 
+AUTH_KEYS: Final = {field.name: field for field in fields(AuthTable)}
+API_KEY_KEYS: Final = {field.name: field for field in fields(ApiKeyTable)}
+JWT_KEYS: Final = {field.name: field for field in fields(JwtTable)}
+JWT_DEFAULTS: Final = {
+    key: field.default for key, field in JWT_KEYS.items() if field.default is not msgspec.NODEFAULT
+}
+
 _PLACES: Final = {
     "[server]": SERVER_KEYS,
     "[defaults]": DEFAULTS_KEYS,
     'a model\'s own table, [models."its id"]': MODEL_KEYS,
+    "[auth]": AUTH_KEYS,
 }
 
 
@@ -49,6 +59,10 @@ class ConfigError(Exception):
     def __init__(self, message: str) -> None:
         # A file name need not be valid text; the message must be printable all the same.
         super().__init__(message.encode("utf-8", "backslashreplace").decode())
+
+
+class FlagError(ConfigError):
+    """A flag has a value that it cannot have: the command was called wrongly, no file is wrong."""
 
 
 def check_keys(
@@ -103,7 +117,8 @@ def _check(value: object, field: FieldInfo, name: str, base: Path, strict: bool)
     try:
         checked = msgspec.convert(value, field.type, strict=strict, dec_hook=_to_path)
     except (msgspec.ValidationError, OverflowError):
-        raise wrong_value(name, value, expected(field)) from None
+        shown = Secret("") if _is_secret(field) else value
+        raise wrong_value(name, shown, expected(field)) from None
     if not isinstance(checked, Path):
         return checked
     path = absolute(checked, base)
@@ -146,6 +161,11 @@ def absolute(path: Path, base: Path) -> Path:
 def metadata(field: FieldInfo) -> inspect.Metadata:
     """What the schema says about a key; every key of a table is annotated."""
     return cast(inspect.Metadata, inspect.type_info(field.type))
+
+
+def _is_secret(field: FieldInfo) -> bool:
+    """Whether the value is a secret, or could be one that stands in the wrong place."""
+    return bool((metadata(field).extra or {}).get("secret"))
 
 
 def expected(field: FieldInfo) -> str:

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from msgspec import Struct, structs
 
+from snoozeml.config.auth import AuthFlags, resolve
 from snoozeml.config.discovery import discover
 from snoozeml.config.document import Document, read_document
-from snoozeml.config.keys import OUTER_KEYS, ConfigError, absolute, check_keys
+from snoozeml.config.keys import OUTER_KEYS, ConfigError, FlagError, absolute, check_keys
 from snoozeml.config.matching import Match, match
 from snoozeml.config.schema import Configuration, ModelConfig, ServerConfig
 
@@ -21,10 +22,6 @@ _FLAGS: Final = {
     "grpc": "--no-grpc",
     "max_batch_delay_ms": "--max-delay-ms",
 }
-
-
-class FlagError(ConfigError):
-    """A flag has a value that it cannot have: the command was called wrongly, no file is wrong."""
 
 
 class Overrides(Struct, frozen=True, kw_only=True):
@@ -40,6 +37,9 @@ class Overrides(Struct, frozen=True, kw_only=True):
     max_batch_delay_ms: float | None = None
     log_format: str | None = None
     log_level: str | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    auth: AuthFlags = AuthFlags()
 
 
 def load(overrides: Overrides, environ: Mapping[str, str]) -> Configuration:
@@ -60,11 +60,16 @@ def load(overrides: Overrides, environ: Mapping[str, str]) -> Configuration:
         _model(found, document.defaults, outer)
         for found in match(discover(server.models_dir), document.entries)
     ]
-    return Configuration(server=server, models=tuple(sorted(models, key=lambda model: model.id)))
+    return Configuration(
+        server=server,
+        models=tuple(sorted(models, key=lambda model: model.id)),
+        auth=resolve(document.auth, overrides.auth, environ),
+    )
 
 
 def _from_flags(overrides: Overrides, base: Path) -> dict[str, Any]:
-    given = {key: value for key, value in structs.asdict(overrides).items() if value is not None}
+    flags = structs.asdict(overrides)
+    given = {key: flags[key] for key in OUTER_KEYS if flags.get(key) is not None}
     try:
         return check_keys(given, OUTER_KEYS, _flag, base)
     except ConfigError as error:
@@ -119,7 +124,15 @@ def _server(
     given["models_dir"] = _models_dir(given, base)
     if "cache_dir" not in given:
         given["cache_dir"] = _default_cache_dir(environ)
+    _check_tls(given)
     return ServerConfig(**given)
+
+
+def _check_tls(given: Mapping[str, Any]) -> None:
+    if ("tls_cert" in given) != ("tls_key" in given):
+        raise ConfigError("tls_cert and tls_key belong together: a certificate, and its key")
+    if "tls_client_ca" in given and "tls_cert" not in given:
+        raise ConfigError("tls_client_ca works only beside tls_cert and tls_key")
 
 
 def _default_cache_dir(environ: Mapping[str, str]) -> Path:

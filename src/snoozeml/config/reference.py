@@ -9,7 +9,10 @@ from typing import Final
 from msgspec.structs import FieldInfo
 
 from snoozeml.config.keys import (
+    API_KEY_KEYS,
+    AUTH_KEYS,
     DEFAULTS_KEYS,
+    JWT_KEYS,
     MODEL_KEYS,
     OUTER_KEYS,
     SERVER_KEYS,
@@ -29,6 +32,9 @@ def render() -> str:
         'In `[defaults]` and in a model\'s own table, `[models."its id"]`': shared,
         "Only in `[defaults]`": _rest(DEFAULTS_KEYS, MODEL_KEYS),
         "Only in a model's own table": _rest(MODEL_KEYS, DEFAULTS_KEYS),
+        "In `[auth]`": AUTH_KEYS,
+        "In each `[[auth.api_keys]]`": API_KEY_KEYS,
+        "In `[auth.jwt]`": JWT_KEYS,
         "Only as a flag or a variable": _rest(OUTER_KEYS, {**SERVER_KEYS, **DEFAULTS_KEYS}),
     }
     return "\n".join(f"### {title}\n\n{_table(keys)}" for title, keys in sections.items())

@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
+from snoozeml.config.auth_schema import AuthConfig
 from snoozeml.core.plan import Format, Origin, Precision
 
 # Upper limits turn a slip (a wrong unit, a digit too many, infinity) into a message.
@@ -28,6 +29,7 @@ _MEMORY: Final = Meta(
     pattern=r"^([0-9]+(\.[0-9]+)? ?([KMG]i?B|B)?|(100|[0-9]{1,2})(\.[0-9]+)? ?%)\Z"
 )
 _A_LIMIT: Final = {"expected": "a number of bytes, or text like '512MiB' or '80%'"}
+_A_FILE: Final = {"expected": "a path", "default": "none"}
 MemoryLimit = Annotated[int, Meta(ge=1, le=_PEBIBYTE)] | Annotated[str, _MEMORY]
 
 _DEVICE: Final = Meta(
@@ -254,6 +256,26 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
             description="The most models loading at the same time. 0: one for every two cores.",
         ),
     ] = 0
+    tls_cert: Annotated[
+        Path | None,
+        Meta(
+            description="The certificate to serve with, as PEM: the server's own, then those that "
+            "lead to its root. With it and `tls_key`, TLS 1.2 or later is all that is spoken.",
+            extra=_A_FILE,
+        ),
+    ] = None
+    tls_key: Annotated[
+        Path | None,
+        Meta(description="The private key of `tls_cert`, as PEM, not encrypted.", extra=_A_FILE),
+    ] = None
+    tls_client_ca: Annotated[
+        Path | None,
+        Meta(
+            description="The roots, as PEM, that clients' certificates must lead to. With it, "
+            "clients without one are turned away.",
+            extra=_A_FILE,
+        ),
+    ] = None
     log_format: Annotated[
         Literal["auto", "human", "json"],
         Meta(description="`auto` writes for people on a terminal and JSON otherwise."),
@@ -265,7 +287,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
 
 
 class Configuration(Struct, frozen=True, kw_only=True):
-    """All that was asked for: the daemon's settings and every model, sorted by id."""
+    """All that was asked for: the daemon's settings, every model by id, and who may do what."""
 
     server: ServerConfig
     models: tuple[ModelConfig, ...]
+    auth: AuthConfig = AuthConfig()

@@ -160,7 +160,7 @@ class Crew:
             SnoozeError: as `PlanStore.ensure`.
         """
         if self.plan is None:
-            self.plan = await self._around.plans.ensure(self.config.path, self.config.format)
+            self.plan = await self._around.plans.ensure(self.config.origin)
         return self.plan
 
     def note_served(self, number: int) -> None:

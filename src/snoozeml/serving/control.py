@@ -71,6 +71,7 @@ class Control:
     Args:
         rescan: reads the configuration again; it runs in a thread.
         check: raises ConfigError for a configuration that cannot be served.
+        apply: takes over what a configuration says, apart from the models.
     """
 
     def __init__(
@@ -80,11 +81,13 @@ class Control:
         *,
         rescan: Callable[[], Configuration],
         check: Callable[[Configuration], None],
+        apply: Callable[[Configuration], None],
     ) -> None:
         self._registry = registry
         self._serving = serving
         self._rescan = rescan
         self._check = check
+        self._apply = apply
         self._one_by_one = asyncio.Lock()
 
     def models(self) -> list[ModelView]:
@@ -131,7 +134,7 @@ class Control:
         return Changed(model_id=model_id, status="unpinned", pinned=False)
 
     async def refresh(self) -> list[ModelView]:
-        """Look at the configuration and the models folder again.
+        """Look at the configuration, its keys, the TLS files and the models folder again.
 
         Raises:
             InvalidInput: the configuration has become wrong; everything stays as it was.
@@ -145,6 +148,7 @@ class Control:
                     f"nothing was changed, the configuration is wrong: {error}"
                 ) from error
             self._refuse_while_draining()  # asked only now: the shutdown may have begun meanwhile
+            self._apply(configuration)
             self._registry.apply(configuration.models)
         return self.models()
 

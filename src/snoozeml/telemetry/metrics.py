@@ -1,10 +1,11 @@
 """What is counted, and how it is shown to Prometheus."""
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -80,12 +81,33 @@ class _TotalsCollector:
             yield CounterMetricFamily(name, text, value=value)
 
 
-class Exposition:
-    """Renders the counts for a scrape."""
+class Certificate(Protocol):
+    """What is shown of the daemon's certificate."""
 
-    def __init__(self, totals: Totals) -> None:
+    def expires_at(self) -> float:
+        """Seconds since 1970."""
+
+
+class _CertificateCollector:
+    def __init__(self, certificate: Certificate) -> None:
+        self._certificate = certificate
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "snoozeml_tls_certificate_expiry_timestamp_seconds",
+            "When the certificate that clients are shown expires, in seconds since 1970.",
+            value=self._certificate.expires_at(),
+        )
+
+
+class Exposition:
+    """Renders the counts for a scrape; without a certificate nothing is said about one."""
+
+    def __init__(self, totals: Totals, certificate: Certificate | None = None) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_TotalsCollector(totals))
+        if certificate is not None:
+            self._registry.register(_CertificateCollector(certificate))
 
     def render(self) -> bytes:
         return generate_latest(self._registry)

@@ -39,11 +39,10 @@ BAD_TOML: dict[str, tuple[str, list[str]]] = {
         ["max_batch_size: unknown table; it belongs in [defaults]"],
     ),
     "misspelt table": ("[model.iris]\npinned = true", ["model: unknown table", "models?"]),
-    "table of a later version": (
-        "[auth]\nenabled = true",
-        ["auth: unknown table; known are server, defaults, models"],
+    "array of a later version": (
+        '[[streams]]\nid = "x"',
+        ["streams: unknown table; known are server, defaults, models, auth"],
     ),
-    "array of a later version": ('[[streams]]\nid = "x"', ["streams: unknown table"]),
     "id with dots and no quotes": (
         "[models.bge-v1.5]\npinned = true",
         ['models."bge-v1".5: a model has no tables', 'as in [models."bge-v1.5"]'],

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Awaitable, Mapping
+from functools import partial
 from typing import Final, Self
 
 from snoozeml.errors import NotSupported
@@ -10,6 +11,7 @@ from snoozeml.fronts.grpc.health import HealthCalls
 from snoozeml.fronts.grpc.inference import InferenceCalls
 from snoozeml.fronts.grpc.status import failure_of
 from snoozeml.lifecycle.registry import Registry
+from snoozeml.serving.auth import Authoriser
 from snoozeml.serving.control import Control
 from snoozeml.serving.inference import Serving
 from snoozeml.serving.oip import OpenInference
@@ -42,8 +44,13 @@ class GrpcApp:
     """
 
     def __init__(
-        self, calls: InferenceCalls, health: HealthCalls, open_inference: OpenInference
+        self,
+        calls: InferenceCalls,
+        health: HealthCalls,
+        authoriser: Authoriser,
+        open_inference: OpenInference,
     ) -> None:
+        self._authoriser = authoriser
         self._open_inference = open_inference
         self.unary: Final[Mapping[str, Unary]] = {
             _V1 + "Infer": calls.infer,
@@ -60,11 +67,17 @@ class GrpcApp:
 
     @classmethod
     def over(
-        cls, serving: Serving, registry: Registry, control: Control, max_request_bytes: int
+        cls,
+        serving: Serving,
+        registry: Registry,
+        control: Control,
+        authoriser: Authoriser,
+        max_request_bytes: int,
     ) -> Self:
         return cls(
-            InferenceCalls(serving, registry, max_request_bytes),
+            InferenceCalls(serving, registry, authoriser, max_request_bytes),
             HealthCalls(serving),
+            authoriser,
             OpenInference(serving, registry, control),
         )
 
@@ -76,10 +89,13 @@ class GrpcApp:
             return failure_of(error, call)
 
     def _describing(self, name: str) -> Unary:
+        check = self._authoriser.check
+
         def answer(call: Call, body: bytes) -> Awaitable[Answer]:
             # Its message classes stay out of memory for as long as nobody asks.
             module = importlib.import_module("snoozeml.fronts.grpc.describing")
-            found: Awaitable[Answer] = module.answer(name, self._open_inference, body)
+            may = partial(check, call.credentials)
+            found: Awaitable[Answer] = module.answer(name, self._open_inference, may, body)
             return found
 
         return answer

@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
+from snoozeml.serving.auth import CREDENTIAL_HEADERS, Credentials
+
 Metadata = Sequence[tuple[str, str | bytes]]
 
 
@@ -25,6 +27,16 @@ class Call:
             if name == key:
                 return value.encode() if isinstance(value, str) else value
         return None
+
+    @property
+    def credentials(self) -> Credentials:
+        """What the authoriser wants to see."""
+        pairs = [(name.encode(), value) for name, value in self._metadata]
+        return [
+            (name, value.encode() if isinstance(value, str) else value)
+            for name, value in pairs
+            if name in CREDENTIAL_HEADERS
+        ]
 
 
 class Answer(NamedTuple):

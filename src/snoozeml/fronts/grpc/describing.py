@@ -9,21 +9,42 @@ from typing import Any, Final
 import msgspec
 from google.protobuf.message import DecodeError, Message
 
+from snoozeml.core.names import as_model_id
 from snoozeml.errors import InvalidInput
 from snoozeml.fronts.grpc.calls import Answer
+from snoozeml.serving.auth import Action, Principal
 from snoozeml.serving.oip import OpenInference
 from snoozeml.wire.proto import oip_pb2 as pb
 
+_May = Callable[[Action, str | None], Principal]
 
-async def answer(name: str, server: OpenInference, body: bytes) -> Answer:
-    """Answer a call of the method with this name."""
-    request_class, ask = _METHODS[name]
+
+async def answer(name: str, server: OpenInference, may: _May, body: bytes) -> Answer:
+    """Answer a call of the method with this name.
+
+    Args:
+        may: raises if whoever calls may not do this with that model.
+    """
+    action, request_class, ask = _METHODS[name]
     try:
         request = request_class.FromString(body)
     except DecodeError as error:
         raise InvalidInput(f"the message is no valid {name}Request: {error}") from None
+    named = getattr(request, "name", "") or getattr(request, "model_name", "")
+    principal = may(action, as_model_id(named) if named else None)
     response = await ask(server, request)
+    _leave_out_unseen(response, principal)
     return Answer(response.SerializeToString())
+
+
+def _leave_out_unseen(response: Any, principal: Principal) -> None:
+    """Take models out of a list of them that are not for this client."""
+    for field in ("model_stats", "models"):
+        if field in response.DESCRIPTOR.fields_by_name:
+            listed = getattr(response, field)
+            seen = [model for model in listed if principal.may_use(model.name)]
+            del listed[:]
+            listed.extend(seen)
 
 
 async def _server_live(_server: OpenInference, _request: Message) -> Message:
@@ -79,15 +100,15 @@ def _members(value: msgspec.Struct) -> dict[str, Any]:
 
 _Ask = Callable[[OpenInference, Any], Awaitable[Message]]
 
-_METHODS: Final[Mapping[str, tuple[type[Message], _Ask]]] = {
-    "ServerLive": (pb.ServerLiveRequest, _server_live),
-    "ServerReady": (pb.ServerReadyRequest, _server_ready),
-    "ModelReady": (pb.ModelReadyRequest, _model_ready),
-    "ServerMetadata": (pb.ServerMetadataRequest, _server_metadata),
-    "ModelMetadata": (pb.ModelMetadataRequest, _model_metadata),
-    "ModelConfig": (pb.ModelConfigRequest, _model_config),
-    "ModelStatistics": (pb.ModelStatisticsRequest, _model_statistics),
-    "RepositoryIndex": (pb.RepositoryIndexRequest, _repository_index),
-    "RepositoryModelLoad": (pb.RepositoryModelLoadRequest, _load),
-    "RepositoryModelUnload": (pb.RepositoryModelUnloadRequest, _unload),
+_METHODS: Final[Mapping[str, tuple[Action, type[Message], _Ask]]] = {
+    "ServerLive": (Action.PUBLIC, pb.ServerLiveRequest, _server_live),
+    "ServerReady": (Action.PUBLIC, pb.ServerReadyRequest, _server_ready),
+    "ModelReady": (Action.READONLY, pb.ModelReadyRequest, _model_ready),
+    "ServerMetadata": (Action.PUBLIC, pb.ServerMetadataRequest, _server_metadata),
+    "ModelMetadata": (Action.READONLY, pb.ModelMetadataRequest, _model_metadata),
+    "ModelConfig": (Action.READONLY, pb.ModelConfigRequest, _model_config),
+    "ModelStatistics": (Action.READONLY, pb.ModelStatisticsRequest, _model_statistics),
+    "RepositoryIndex": (Action.READONLY, pb.RepositoryIndexRequest, _repository_index),
+    "RepositoryModelLoad": (Action.ADMIN, pb.RepositoryModelLoadRequest, _load),
+    "RepositoryModelUnload": (Action.ADMIN, pb.RepositoryModelUnloadRequest, _unload),
 }

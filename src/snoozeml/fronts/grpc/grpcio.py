@@ -13,6 +13,7 @@ from grpc_reflection.v1alpha.reflection import SERVICE_NAME, enable_server_refle
 from snoozeml.fronts.grpc.app import GrpcApp
 from snoozeml.fronts.grpc.calls import Call, Failure, Streaming, Unary
 from snoozeml.fronts.grpc.status import failure_of
+from snoozeml.fronts.tls import TlsFiles
 from snoozeml.wire.proto import health_pb2, oip_pb2, pool, snoozeml_pb2
 
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
@@ -33,12 +34,13 @@ class GrpcioServer:
 
     Args:
         address: numeric, with a port, of which 0 takes a free one; or `unix:` and a path.
+        tls: the certificate to show; None: no TLS.
 
     Raises:
         OSError: the address cannot be had.
     """
 
-    def __init__(self, address: str, max_request_bytes: int) -> None:
+    def __init__(self, address: str, max_request_bytes: int, tls: TlsFiles | None = None) -> None:
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", max_request_bytes),
@@ -47,7 +49,10 @@ class GrpcioServer:
             ],
         )
         try:
-            port = self._server.add_insecure_port(address)
+            if tls is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, _credentials(tls))
         except RuntimeError:
             raise OSError(errno.EADDRINUSE, "the address is in use") from None
         self.address: Final = f"{address.rpartition(':')[0]}:{port}"
@@ -98,6 +103,17 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no t
             await handler(call, messages, context.write)
         except Exception as error:  # whatever it is, the client must hear of it
             await _abort(context, failure_of(error, call))
+
+
+def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:
+    """Credentials that are looked up at each connection."""
+
+    def current() -> grpc.ServerCertificateConfiguration:
+        identity = tls.current()
+        pair = (identity.key, identity.certificate)
+        return grpc.ssl_server_certificate_configuration([pair], identity.client_ca)
+
+    return grpc.dynamic_ssl_server_credentials(current(), current, tls.asks_for_certificates)
 
 
 def _call(context: Any) -> Call:

@@ -12,6 +12,7 @@ from snoozeml.fronts.grpc.heads import Head, head_of_oip, head_of_v1
 from snoozeml.fronts.grpc.status import failure_of, request_id_of
 from snoozeml.fronts.manners import fails_fast
 from snoozeml.lifecycle.registry import Registry
+from snoozeml.serving.auth import Action, Authoriser
 from snoozeml.serving.inference import Serving
 from snoozeml.serving.versions import check_version
 from snoozeml.wire.protobuf import tag, varint
@@ -47,8 +48,11 @@ class _Dialect:
 class InferenceCalls:
     """Handlers of both services."""
 
-    def __init__(self, serving: Serving, registry: Registry, max_request_bytes: int) -> None:
+    def __init__(
+        self, serving: Serving, registry: Registry, authoriser: Authoriser, max_request_bytes: int
+    ) -> None:
         self._serving = serving
+        self._authoriser = authoriser
         self._registry = registry
         self._max_bytes = max_request_bytes
 
@@ -62,13 +66,20 @@ class InferenceCalls:
 
     async def infer_stream(self, call: Call, messages: AsyncIterator[bytes], write: Write) -> None:
         """`snoozeml.v1.InferenceService/InferStream`"""
-        await _Stream(self, _V1, call, write).run(messages, self._serving)
+        await self._stream(_V1, call, messages, write)
 
     async def model_stream_infer(
         self, call: Call, messages: AsyncIterator[bytes], write: Write
     ) -> None:
         """`inference.GRPCInferenceService/ModelStreamInfer`"""
-        await _Stream(self, _OIP, call, write).run(messages, self._serving)
+        await self._stream(_OIP, call, messages, write)
+
+    async def _stream(
+        self, dialect: _Dialect, call: Call, messages: AsyncIterator[bytes], write: Write
+    ) -> None:
+        # Who has nothing to show ends here, rather than at each message.
+        self._authoriser.check(call.credentials, Action.INFERENCE)
+        await _Stream(self, dialect, call, write).run(messages, self._serving)
 
     async def _unary(self, dialect: _Dialect, call: Call, body: bytes) -> Answer:
         self._check_size("message", len(body))
@@ -81,6 +92,7 @@ class InferenceCalls:
         Raises:
             SnoozeError: why there is no answer.
         """
+        self._authoriser.check(call.credentials, Action.INFERENCE, head.model_id)
         config = self._registry.get(head.model_id).config
         check_version(head.model_id, head.version)
         arrived_at = time.monotonic()

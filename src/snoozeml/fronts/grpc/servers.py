@@ -9,6 +9,7 @@ from snoozeml.config.keys import ConfigError
 from snoozeml.config.schema import ServerConfig
 from snoozeml.fronts.addresses import cannot_listen, resolve, written
 from snoozeml.fronts.grpc.app import GrpcApp
+from snoozeml.fronts.tls import TlsFiles
 
 Library = Literal["auto", "native", "grpcio"]
 
@@ -40,7 +41,7 @@ class GrpcServer(Protocol):
     async def abort(self) -> None: ...
 
 
-def listen_for_grpc(config: ServerConfig) -> GrpcServer | None:
+def listen_for_grpc(config: ServerConfig, tls: TlsFiles | None) -> GrpcServer | None:
     """Take the address for gRPC; None: it is not to be served.
 
     Raises:
@@ -51,10 +52,11 @@ def listen_for_grpc(config: ServerConfig) -> GrpcServer | None:
         return None
     host, port = config.host, config.grpc_port
     _, address = resolve(host, port)
-    module, name = _LIBRARIES[_chosen(config.grpc_library, address)]
+    module, name = _LIBRARIES[_chosen(config.grpc_library, address, tls)]
     serve = getattr(importlib.import_module(module), name)  # the other one stays out of memory
+    more = () if tls is None else (tls,)
     try:
-        server: GrpcServer = serve(written(address, port), config.max_request_bytes)
+        server: GrpcServer = serve(written(address, port), config.max_request_bytes, *more)
     except OSError as error:
         failure = cannot_listen(host, port, error)
         hint = "for gRPC; --grpc-port takes another port, --no-grpc none"
@@ -62,10 +64,14 @@ def listen_for_grpc(config: ServerConfig) -> GrpcServer | None:
     return server
 
 
-def _chosen(library: Library, address: str) -> Library:
+def _chosen(library: Library, address: str, tls: TlsFiles | None) -> Library:
     """The library to take: pygrpc-native where it is there and only this machine can connect, since
-    it reads whatever size a message has, unpacked, before we can refuse it.
+    it reads whatever size a message has, unpacked, before we can refuse it. It has no TLS.
     """
+    if tls is not None:
+        if library == "native":
+            raise ConfigError("grpc_library: native has no TLS; take grpcio, or leave it out")
+        return "grpcio"
     is_installed = find_spec("pygrpc_native") is not None
     if library == "native" and not is_installed:
         raise ConfigError("grpc_library: native needs pygrpc-native: pip install pygrpc-native")

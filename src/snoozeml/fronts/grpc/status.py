@@ -14,14 +14,19 @@ _CANCELLED: Final = 1
 _INVALID_ARGUMENT: Final = 3
 _DEADLINE_EXCEEDED: Final = 4
 _NOT_FOUND: Final = 5
+_PERMISSION_DENIED: Final = 7
 _RESOURCE_EXHAUSTED: Final = 8
 _UNIMPLEMENTED: Final = 12
 _INTERNAL: Final = 13
 _UNAVAILABLE: Final = 14
+_UNAUTHENTICATED: Final = 16
 
 STATUS: Final[Mapping[str, int]] = {
     "invalid_input": _INVALID_ARGUMENT,
     "shape_mismatch": _INVALID_ARGUMENT,
+    "unauthenticated": _UNAUTHENTICATED,
+    "permission_denied": _PERMISSION_DENIED,
+    "rate_limited": _RESOURCE_EXHAUSTED,
     "not_found": _NOT_FOUND,
     "model_not_found": _NOT_FOUND,
     "not_supported": _UNIMPLEMENTED,

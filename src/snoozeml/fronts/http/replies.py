@@ -16,11 +16,14 @@ JSON: Final = (b"content-type", b"application/json")
 STATUS: Final[Mapping[str, int]] = {
     "invalid_input": 400,
     "shape_mismatch": 400,
+    "unauthenticated": 401,
+    "permission_denied": 403,
     "not_found": 404,
     "model_not_found": 404,
     "method_not_allowed": 405,
     "payload_too_large": 413,
     "unsupported_media_type": 415,
+    "rate_limited": 429,
     "head_too_large": 431,
     "cancelled": 499,  # nobody is there to read it; it is what proxies log for a client that left
     "inference_failed": 500,
@@ -59,6 +62,8 @@ def error_headers(error: SnoozeError, request_id: str) -> Headers:
     headers: Headers = [JSON, (b"x-request-id", request_id.encode())]
     if (seconds := retry_after(error)) is not None:
         headers.append((b"retry-after", b"%d" % seconds))
+    if error.code == "unauthenticated":
+        headers.append((b"www-authenticate", b'Bearer realm="snoozeml"'))
     if error.code == "shutting_down":
         headers.append((b"connection", b"close"))
     return headers

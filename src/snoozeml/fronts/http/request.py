@@ -7,8 +7,18 @@ from starlette.types import Scope
 from snoozeml.errors import UnsupportedMediaType
 from snoozeml.fronts.http.compression import ENCODINGS
 from snoozeml.fronts.manners import usable_request_id
+from snoozeml.serving.auth import CREDENTIAL_HEADERS
 
 BINARY: Final = b"application/octet-stream"
+
+_AS_THEY_ARE: Final = {
+    b"accept-encoding": "accept_encoding",
+    b"content-length": "content_length",
+    b"inference-header-content-length": "json_bytes",
+    b"x-request-timeout-ms": "timeout_ms",
+    b"x-snooze-cold": "cold",
+}
+"""Headers that need no looking at yet, and the attribute that each becomes."""
 
 
 class Request:
@@ -22,32 +32,27 @@ class Request:
     """
 
     __slots__ = (
-        "accept_encoding", "cold", "content_length", "encoding", "id", "is_read", "json_bytes",
-        "media_type", "timeout_ms",
+        "accept_encoding", "cold", "content_length", "credentials", "encoding", "id", "is_read",
+        "json_bytes", "media_type", "timeout_ms",
     )  # fmt: skip
 
     def __init__(self, scope: Scope) -> None:
         self.accept_encoding = self.content_length = self.encoding = self.media_type = b""
         self.cold = b"wait"
+        self.credentials: list[tuple[bytes, bytes]] = []
         self.is_read = False
         self.json_bytes: bytes | None = None
         self.timeout_ms: bytes | None = None
         self.id: str | None = None
         for name, value in scope["headers"]:
-            if name == b"content-length":
-                self.content_length = value
+            if (attribute := _AS_THEY_ARE.get(name)) is not None:
+                setattr(self, attribute, value)
+            elif name in CREDENTIAL_HEADERS:
+                self.credentials.append((name, value))
             elif name == b"content-type":
                 self.media_type = value.partition(b";")[0].strip().lower()
             elif name == b"content-encoding":
                 self.encoding = value.lower().removeprefix(b"identity")
-            elif name == b"accept-encoding":
-                self.accept_encoding = value
-            elif name == b"inference-header-content-length":
-                self.json_bytes = value
-            elif name == b"x-request-timeout-ms":
-                self.timeout_ms = value
-            elif name == b"x-snooze-cold":
-                self.cold = value
             elif name == b"x-request-id" and usable_request_id(value):
                 self.id = value.decode()
 

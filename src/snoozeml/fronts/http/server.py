@@ -8,6 +8,7 @@ import asyncio
 import email.utils
 import socket
 import time
+from typing import Any
 
 from starlette.types import ASGIApp
 from uvicorn.config import Config
@@ -15,10 +16,13 @@ from uvicorn.server import ServerState
 
 from snoozeml.fronts.addresses import cannot_listen, resolve, written
 from snoozeml.fronts.http.connection import Connection
+from snoozeml.fronts.tls import TlsFiles
 
 _BACKLOG = 2048
 _KEEP_ALIVE_S = 60
 _GRACE_S = 0.2
+_HANDSHAKE_S = 10.0  # for a client that has connected and says nothing, or little
+_GOODBYE_S = 1.0  # how long a client may take to say goodbye too, once its connection closes
 
 
 class _State(ServerState):
@@ -65,7 +69,14 @@ def address_of(listener: socket.socket) -> str:
 
 
 class HttpServer:
-    def __init__(self, app: ASGIApp) -> None:
+    """Answers on one socket.
+
+    Args:
+        tls: the certificate to show; None: HTTP without TLS.
+    """
+
+    def __init__(self, app: ASGIApp, tls: TlsFiles | None) -> None:
+        self._tls = tls
         self._config = Config(
             app,
             interface="asgi3",
@@ -84,8 +95,17 @@ class HttpServer:
     async def listen(self, listener: socket.socket) -> None:
         """Accept connections on a bound socket; it is closed with the server."""
         self._server = await asyncio.get_running_loop().create_server(
-            self._connection, sock=listener, backlog=_BACKLOG
+            self._connection, sock=listener, backlog=_BACKLOG, **self._tls_arguments()
         )
+
+    def _tls_arguments(self) -> dict[str, Any]:
+        if self._tls is None:
+            return {}
+        return {
+            "ssl": self._tls.context,
+            "ssl_handshake_timeout": _HANDSHAKE_S,
+            "ssl_shutdown_timeout": _GOODBYE_S,
+        }
 
     def stop_listening(self) -> None:
         if self._server is not None:

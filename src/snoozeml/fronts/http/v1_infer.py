@@ -14,6 +14,7 @@ from snoozeml.fronts.http.request import Request, check_media_type
 from snoozeml.fronts.http.time_limits import IN_V1
 from snoozeml.fronts.manners import fails_fast
 from snoozeml.lifecycle.registry import Registry
+from snoozeml.serving.auth import Action, Authoriser
 from snoozeml.serving.inference import Serving
 
 _MODELS: Final = "/v1/models/"
@@ -21,9 +22,12 @@ _INFER: Final = "/infer"
 
 
 class V1Infer:
-    def __init__(self, serving: Serving, registry: Registry, bodies: BodyReader) -> None:
+    def __init__(
+        self, serving: Serving, registry: Registry, authoriser: Authoriser, bodies: BodyReader
+    ) -> None:
         self._serving = serving
         self._registry = registry
+        self._authoriser = authoriser
         self._bodies = bodies
 
     @staticmethod
@@ -32,6 +36,7 @@ class V1Infer:
 
     async def answer(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
         model_id = as_model_id(scope["path"][len(_MODELS) : -len(_INFER)])
+        self._authoriser.check(request.credentials, Action.INFERENCE, model_id)
         config = self._registry.get(model_id).config
         check_media_type(request)
         body = await self._bodies.read(request, receive)

@@ -11,6 +11,8 @@ from starlette.types import ASGIApp
 from snoozeml import __version__
 from snoozeml.core.names import as_model_id
 from snoozeml.errors import InvalidInput
+from snoozeml.fronts.http.guard import Guard, principal_of
+from snoozeml.serving.auth import Action
 from snoozeml.serving.control import Changed, Control
 from snoozeml.serving.inference import Serving
 from snoozeml.telemetry.metrics import CONTENT_TYPE, Exposition
@@ -34,33 +36,36 @@ _ENDPOINTS = {
 class V1Routes:
     """The routes of `/` and `/v1`."""
 
-    def __init__(self, serving: Serving, control: Control, exposition: Exposition) -> None:
+    def __init__(
+        self, guard: Guard, serving: Serving, control: Control, exposition: Exposition
+    ) -> None:
+        self._guard = guard
         self._serving = serving
         self._control = control
         self._exposition = exposition
 
     def routes(self, infer: ASGIApp) -> list[Route]:
-        control = self._control
+        control, get, post = self._control, self._guard.get, self._guard.post
         return [
-            Route("/", self._index),
-            Route("/health/live", self._live),
-            Route("/health/ready", self._ready),
-            Route("/metrics", self._metrics),
-            Route("/v1/models", self._models),
-            Route("/v1/models/refresh", self._refresh, methods=["POST"]),
-            Route("/v1/models/{model_id}", self._model),
+            get("/", Action.PUBLIC, self._index),
+            get("/health/live", Action.PUBLIC, self._live),
+            get("/health/ready", Action.PUBLIC, self._ready),
+            get("/metrics", Action.METRICS, self._metrics),
+            get("/v1/models", Action.READONLY, self._models),
+            post("/v1/models/refresh", Action.ADMIN, self._refresh),
+            get("/v1/models/{model_id}", Action.READONLY, self._model),
             Route("/v1/models/{model_id}/infer", infer, methods=["POST"]),
-            Route("/v1/models/{model_id}/load", self._load, methods=["POST"]),
+            post("/v1/models/{model_id}/load", Action.ADMIN, self._load),
             self._change("unload", control.unload),
             self._change("pin", control.pin),
             self._change("unpin", control.unpin),
         ]
 
     def _change(self, verb: str, perform: Callable[[str], Awaitable[Changed]]) -> Route:
-        async def endpoint(request: Request) -> Response:
+        async def handle(request: Request) -> Response:
             return _json(await perform(_model_id(request)))
 
-        return Route(f"/v1/models/{{model_id}}/{verb}", endpoint, methods=["POST"])
+        return self._guard.post(f"/v1/models/{{model_id}}/{verb}", Action.ADMIN, handle)
 
     async def _index(self, request: Request) -> Response:
         return _json({"name": "snoozeml", "version": __version__, "endpoints": _ENDPOINTS})
@@ -78,7 +83,8 @@ class V1Routes:
         return Response(self._exposition.render(), headers={"content-type": CONTENT_TYPE})
 
     async def _models(self, request: Request) -> Response:
-        return _json(self._control.models())
+        may_see = principal_of(request).may_use
+        return _json([model for model in self._control.models() if may_see(model.id)])
 
     async def _model(self, request: Request) -> Response:
         return _json(self._control.model(_model_id(request)))

@@ -18,6 +18,7 @@ from snoozeml.fronts.http.request import BINARY, Request, check_media_type
 from snoozeml.fronts.http.time_limits import IN_V2
 from snoozeml.fronts.manners import fails_fast
 from snoozeml.lifecycle.registry import Registry
+from snoozeml.serving.auth import Action, Authoriser
 from snoozeml.serving.inference import Serving
 from snoozeml.serving.versions import check_version
 from snoozeml.wire.oip_framing import mark, unmarked
@@ -30,9 +31,12 @@ _LONGEST_NUMBER: Final = 20
 
 
 class V2Infer:
-    def __init__(self, serving: Serving, registry: Registry, bodies: BodyReader) -> None:
+    def __init__(
+        self, serving: Serving, registry: Registry, authoriser: Authoriser, bodies: BodyReader
+    ) -> None:
         self._serving = serving
         self._registry = registry
+        self._authoriser = authoriser
         self._bodies = bodies
 
     @staticmethod
@@ -43,6 +47,7 @@ class V2Infer:
         named = scope["path"][len(_MODELS) : -len(_INFER)]
         name, _, version = named.partition(_VERSIONS)
         model_id = as_model_id(name)
+        self._authoriser.check(request.credentials, Action.INFERENCE, model_id)
         config = self._registry.get(model_id).config
         check_version(model_id, version)
         check_media_type(request, may_be_binary=True)

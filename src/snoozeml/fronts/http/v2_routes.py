@@ -13,7 +13,9 @@ from starlette.types import ASGIApp
 
 from snoozeml.errors import InvalidInput, NotSupported
 from snoozeml.fronts.http.body import BodyReader
+from snoozeml.fronts.http.guard import Guard, principal_of
 from snoozeml.fronts.http.request import Request as Head
+from snoozeml.serving.auth import Action
 from snoozeml.serving.oip import OpenInference
 
 _Ask = Callable[[str, str], Awaitable[Response]]
@@ -47,34 +49,49 @@ class _LoadRequest(msgspec.Struct):
 class V2Routes:
     """The routes of `/v2`."""
 
-    def __init__(self, server: OpenInference, bodies: BodyReader) -> None:
+    def __init__(self, guard: Guard, server: OpenInference, bodies: BodyReader) -> None:
+        self._guard = guard
         self._server = server
         self._bodies = bodies
 
     def routes(self, infer: ASGIApp) -> list[Route]:
+        get = self._guard.get
         return [
-            Route("/v2", self._metadata),
-            Route("/v2/health/live", self._live),
-            Route("/v2/health/ready", self._ready),
-            Route("/v2/models/stats", self._all_statistics),
-            *_routes_of_model("", self._model),
-            *_routes_of_model("/config", self._config),
-            *_routes_of_model("/stats", self._statistics),
-            Route(_MODEL + "/ready", self._model_ready),
-            Route(_ONE_VERSION + "/ready", self._model_ready),
+            get("/v2", Action.PUBLIC, self._metadata),
+            get("/v2/health/live", Action.PUBLIC, self._live),
+            get("/v2/health/ready", Action.PUBLIC, self._ready),
+            get("/v2/models/stats", Action.READONLY, self._all_statistics),
+            *self._routes_of_model("", self._model),
+            *self._routes_of_model("/config", self._config),
+            *self._routes_of_model("/stats", self._statistics),
+            get(_MODEL + "/ready", Action.READONLY, self._model_ready),
+            get(_ONE_VERSION + "/ready", Action.READONLY, self._model_ready),
             Route(_MODEL + "/infer", infer, methods=["POST"]),
             Route(_ONE_VERSION + "/infer", infer, methods=["POST"]),
             *self._routes_of_repository("/v2/repository"),
             *self._routes_of_repository("/v2/repository/{repository}"),
-            *[_refusal(path, why) for path, why in _NOT_SERVED.items()],
+            *[self._refusal(path, why) for path, why in _NOT_SERVED.items()],
         ]
+
+    def _routes_of_model(self, rest: str, ask: _Ask) -> list[Route]:
+        async def handle(request: Request) -> Response:
+            return await ask(*_named(request))
+
+        paths = (_MODEL + rest, _ONE_VERSION + rest)
+        return [self._guard.get(path, Action.READONLY, handle) for path in paths]
+
+    def _refusal(self, path: str, why: str) -> Route:
+        async def handle(request: Request) -> Response:
+            raise NotSupported(why)
+
+        return self._guard.both(path, Action.PUBLIC, handle)
 
     def _routes_of_repository(self, path: str) -> list[Route]:
         model = path + "/models/{name}"
         return [
-            Route(path + "/index", self._index, methods=["POST"]),
-            Route(model + "/load", self._load, methods=["POST"]),
-            Route(model + "/unload", self._unload, methods=["POST"]),
+            self._guard.post(path + "/index", Action.READONLY, self._index),
+            self._guard.post(model + "/load", Action.ADMIN, self._load),
+            self._guard.post(model + "/unload", Action.ADMIN, self._unload),
         ]
 
     async def _metadata(self, request: Request) -> Response:
@@ -103,12 +120,15 @@ class V2Routes:
         return _json({"model_stats": self._server.statistics(name, version)})
 
     async def _all_statistics(self, request: Request) -> Response:
-        return _json({"model_stats": self._server.statistics("", "")})
+        may_see = principal_of(request).may_use
+        found = [model for model in self._server.statistics("", "") if may_see(model.name)]
+        return _json({"model_stats": found})
 
     async def _index(self, request: Request) -> Response:
         _check_repository(request)
         asked = await self._body(request, _IndexRequest)
-        return _json(self._server.index(ready_only=asked.ready))
+        may_see, found = principal_of(request).may_use, self._server.index(ready_only=asked.ready)
+        return _json([model for model in found if may_see(model.name)])
 
     async def _load(self, request: Request) -> Response:
         _check_repository(request)
@@ -128,20 +148,6 @@ class V2Routes:
             return msgspec.json.decode(b"".join(pieces) or b"{}", type=form)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidInput(f"the body must be a JSON object or empty: {error}") from None
-
-
-def _routes_of_model(rest: str, ask: _Ask) -> list[Route]:
-    async def endpoint(request: Request) -> Response:
-        return await ask(*_named(request))
-
-    return [Route(_MODEL + rest, endpoint), Route(_ONE_VERSION + rest, endpoint)]
-
-
-def _refusal(path: str, why: str) -> Route:
-    async def endpoint(request: Request) -> Response:
-        raise NotSupported(why)
-
-    return Route(path, endpoint, methods=["GET", "POST"])
 
 
 def _named(request: Request) -> tuple[str, str]:

@@ -1,0 +1,98 @@
+"""Decides whether a request may do what it wants."""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from snoozeml.config.auth_schema import AuthConfig
+from snoozeml.core.roles import Role
+from snoozeml.errors import PermissionDenied, RateLimited, Unauthenticated
+from snoozeml.serving.auth.credentials import Credentials, secret_in
+from snoozeml.serving.auth.keys import KeyRing
+from snoozeml.serving.auth.principal import ANYBODY, Action, Principal
+
+if TYPE_CHECKING:
+    from snoozeml.serving.auth.tokens import TokenVerifier
+
+_NEEDED: Final = {
+    Action.READONLY: Role.READONLY,
+    Action.INFERENCE: Role.INFERENCE,
+    Action.ADMIN: Role.ADMIN,
+    Action.METRICS: Role.ADMIN,
+}
+_UNKNOWN: Final = "the key or token is not valid"
+
+
+class Authoriser:
+    """The one authoriser of all transports; `apply` changes its mind while they use it.
+
+    Args:
+        clock: seconds that never go back, for rates.
+    """
+
+    def __init__(self, config: AuthConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.apply(config)
+
+    def apply(self, config: AuthConfig) -> None:
+        """From now on, ask for what this configuration says. Rates start afresh."""
+        public = {Action.PUBLIC} if config.protect_metrics else {Action.PUBLIC, Action.METRICS}
+        self._public = frozenset(public if config.enabled else Action)
+        self._keys = KeyRing(config.api_keys)
+        self._tokens = _verifier(config)
+
+    def check(
+        self, credentials: Credentials, action: Action, model_id: str | None = None
+    ) -> Principal:
+        """Let a request pass, or say why not.
+
+        To be asked before anything else is looked at, so that whoever has no credentials cannot
+        learn which models there are.
+
+        Args:
+            model_id: the model that the request is about, if it is about one; it need not exist.
+
+        Raises:
+            Unauthenticated: it is unknown who asks.
+            PermissionDenied: it is known, and may not do this.
+            RateLimited: too soon.
+        """
+        if action in self._public:
+            return ANYBODY
+        secret = secret_in(credentials)
+        key = self._keys.find(secret)
+        principal = self._bearer(secret) if key is None else key.principal
+        _check_reach(principal, action, model_id)
+        if key is not None and key.bucket is not None:
+            wait_s = key.bucket.take(self._clock())
+            if wait_s:
+                raise RateLimited(
+                    f"{principal.name} makes more requests than it may", retry_after_s=wait_s
+                )
+        return principal
+
+    def _bearer(self, secret: bytes) -> Principal:
+        if self._tokens is None or secret.count(b".") != 2:  # as every signed token has
+            raise Unauthenticated(_UNKNOWN)
+        return self._tokens.verify(secret)
+
+
+def _verifier(config: AuthConfig) -> "TokenVerifier | None":
+    if config.jwt is None:
+        return None
+    from snoozeml.serving.auth.tokens import TokenVerifier  # costs megabytes; few use tokens
+
+    return TokenVerifier(config.jwt)
+
+
+def _check_reach(principal: Principal, action: Action, model_id: str | None) -> None:
+    needed = _NEEDED[action]
+    if principal.role < needed:
+        has, wants = principal.role.name.lower(), needed.name.lower()
+        raise PermissionDenied(f"{principal.name} has the role {has}; this needs {wants}")
+    if model_id is None:
+        # What concerns the daemon as a whole also concerns models that this key may not even see.
+        if principal.models is not None and needed is Role.ADMIN:
+            raise PermissionDenied(f"{principal.name} is for some models only; this is for all")
+    elif not principal.may_use(model_id):
+        raise PermissionDenied(f"{principal.name} is not for the model {model_id}")

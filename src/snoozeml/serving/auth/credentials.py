@@ -1,0 +1,42 @@
+"""The one secret that a request carries, out of the headers it may stand in."""
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+from snoozeml.errors import Unauthenticated
+
+Credentials: TypeAlias = Sequence[tuple[bytes, bytes]]
+"""Headers or metadata of the names in `CREDENTIAL_HEADERS`, as they came."""
+
+CREDENTIAL_HEADERS: Final = frozenset({b"authorization", b"x-api-key"})
+_BEARER: Final = b"bearer"
+
+_MISSING: Final = "send a key or a token, as `Authorization: Bearer …` or as `X-API-Key: …`"
+_NOT_BEARER: Final = "the Authorization header must be `Bearer`, followed by a key or a token"
+_SEVERAL: Final = "the request carries several credentials that differ; send one"
+
+
+def secret_in(credentials: Credentials) -> bytes:
+    """The secret that a request carries.
+
+    Raises:
+        Unauthenticated: there is none, or there are several: a proxy in front of us and we could
+            then have different ones in mind.
+    """
+    if not credentials:
+        raise Unauthenticated(_MISSING)
+    first, *others = (_secret(name, value) for name, value in credentials)
+    if any(other != first for other in others):
+        raise Unauthenticated(_SEVERAL)
+    return first
+
+
+def _secret(name: bytes, value: bytes) -> bytes:
+    if name != b"authorization":
+        secret = value.strip()
+    else:
+        scheme, _, rest = value.strip().partition(b" ")
+        secret = rest.strip() if scheme.lower() == _BEARER else b""
+    if not secret:
+        raise Unauthenticated(_NOT_BEARER if name == b"authorization" else _MISSING)
+    return secret
