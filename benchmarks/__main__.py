@@ -18,6 +18,7 @@ from benchmarks import (
     throughput,
     tiers,
     trees,
+    v2,
     wrk,
 )
 
@@ -32,6 +33,7 @@ _BENCHMARKS: Final[dict[str, Callable[[], list[figures.Figure]]]] = {
     "politeness": politeness.measure,
     "replicas": replicas.measure,
     "trees": trees.measure,
+    "v2": v2.measure,
 }
 _RESULTS: Final = Path(__file__).parent / "results" / "latest.json"
 

@@ -49,7 +49,11 @@ class Rounds(NamedTuple):
 
 
 def in_turns(
-    urls: Mapping[str, str], body: bytes | Mapping[str, bytes], connections: int, seconds: int
+    urls: Mapping[str, str],
+    body: bytes | Mapping[str, bytes],
+    connections: int,
+    seconds: int,
+    headers: Mapping[str, Mapping[str, str]] = {},
 ) -> Rounds:
     """Load several servers round by round, after a second of warming up each.
 
@@ -59,15 +63,21 @@ def in_turns(
 
     Args:
         body: what all are sent, or each by name.
+        headers: of those, by name, whose body is not JSON.
     """
     bodies = dict.fromkeys(urls, body) if isinstance(body, bytes) else body
-    for name, url in urls.items():
-        wrk.post(url, bodies[name], connections, 1)
+
+    def load(name: str, seconds: int) -> wrk.Load:
+        head = headers.get(name, wrk.JSON)
+        return wrk.post(urls[name], bodies[name], connections, seconds, head)
+
+    for name in urls:
+        load(name, 1)
     order = list(urls)
     rounds: list[Round] = []
     while sum(one.others_share < _QUIET for one in rounds) < _WANTED and len(rounds) < _MOST:
         started, before_s = time.monotonic(), _others_s()
-        loads = {name: wrk.post(urls[name], bodies[name], connections, seconds) for name in order}
+        loads = {name: load(name, seconds) for name in order}
         others_s = max(0.0, _others_s() - before_s)  # below 0 by the rounding of the kernel's ticks
         rounds.append(Round(loads, others_s, time.monotonic() - started))
         order.reverse()

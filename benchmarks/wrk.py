@@ -5,13 +5,13 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 _SCRIPT: Final = """
 wrk.method = "POST"
-wrk.headers["Content-Type"] = "application/json"
+%s
 local bodies = {%s}
 local sent, requests = 0, {}
 
@@ -29,6 +29,9 @@ done = function(summary, latency, requests)
   io.write(string.format(form, summary.requests, summary.duration, median, failed))
 end
 """
+
+
+JSON: Final = {"Content-Type": "application/json"}
 
 
 class WrkMissing(Exception):
@@ -55,7 +58,13 @@ def ensure_wrk() -> None:
         raise WrkMissing("the benchmarks need wrk: apt-get install wrk, as root")
 
 
-def post(url: str, body: bytes | Sequence[bytes], connections: int, seconds: int) -> Load:
+def post(
+    url: str,
+    body: bytes | Sequence[bytes],
+    connections: int,
+    seconds: int,
+    headers: Mapping[str, str] = JSON,
+) -> Load:
     """Send one body, or several in turn, again and again on keep-alive connections of one thread.
 
     Raises:
@@ -64,7 +73,8 @@ def post(url: str, body: bytes | Sequence[bytes], connections: int, seconds: int
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "post.lua")
         bodies = [body] if isinstance(body, bytes) else body
-        script.write_text(_SCRIPT % ", ".join(map(_lua_string, bodies)))
+        lines = [f'wrk.headers["{name}"] = "{text}"' for name, text in headers.items()]
+        script.write_text(_SCRIPT % ("\n".join(lines), ", ".join(map(_lua_string, bodies))))
         options = [f"-c{connections}", f"-d{seconds}s", "-t1", "--timeout=30s", "-s", str(script)]
         command = ["wrk", *options, url]
         run = subprocess.run(command, check=True, capture_output=True, text=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import models
+from e2e import v2_models
 from e2e.daemon import Daemon
 
 Serve = Callable[..., Daemon]
@@ -88,3 +89,10 @@ def over_grpc(
     with Daemon(folder, cache_dir, env={"SNOOZE_GRPC_LIBRARY": request.param}) as daemon:
         yield daemon
         assert daemon.stop() == 0, daemon.stderr
+
+
+@pytest.fixture(scope="session")
+def v2(tmp_path_factory: pytest.TempPathFactory, cache_dir: Path) -> Iterator[Daemon]:
+    """A daemon that tests of `/v2` share; see `v2_models`."""
+    with v2_models.serving(tmp_path_factory.mktemp("v2"), cache_dir) as daemon:
+        yield daemon

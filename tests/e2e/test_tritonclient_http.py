@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -16,12 +15,6 @@ from e2e import v2_models
 from e2e.daemon import Daemon
 
 ROWS = np.array([[5.1, 3.5, 1.4, 0.2], [6.7, 3.0, 5.2, 2.3]], np.float32)
-
-
-@pytest.fixture(scope="module")
-def v2(tmp_path_factory: pytest.TempPathFactory, cache_dir: Path) -> Iterator[Daemon]:
-    with v2_models.serving(tmp_path_factory.mktemp("v2"), cache_dir) as daemon:
-        yield daemon
 
 
 @pytest.fixture

@@ -74,34 +74,43 @@ def header(
 
 
 class FrameParser:
-    """Cuts a byte stream into frames, however the stream was chopped."""
+    """Cuts a byte stream into frames, however the stream was chopped.
+
+    A large body is collected in the pieces it comes in, and copied once, when it is complete.
+    """
 
     def __init__(self) -> None:
-        self._rest = bytearray()
+        self._rest = b""  # of a header
+        self._head: tuple[int, int, int, int, float, float] = (0, 0, 0, 0, 0.0, 0.0)
+        self._pieces: list[bytes] = []
+        self._missing = 0  # bytes of the body that `_head` belongs to
 
     def feed(self, data: bytes | memoryview) -> list[Frame]:
         """Return the frames that this piece of the stream completes."""
+        if self._missing:
+            return self._feed_body(data)
         if self._rest:
-            self._rest += data
-            # A large frame that is still growing is only counted, not copied to be looked at.
-            if len(self._rest) < self._wanted_bytes():
-                return []
-            data = bytes(self._rest)
-            self._rest.clear()
+            data, self._rest = self._rest + data, b""
         frames: list[Frame] = []
         at, size, view = 0, len(data), memoryview(data)
         while size - at >= HEADER_BYTES:
             length, kind, codec, count, id, t0, t1 = _HEADER.unpack_from(data, at)
-            end = at + _LENGTH_BYTES + length
-            if end > size:
-                break
-            body = bytes(view[at + HEADER_BYTES : end])
-            frames.append(Frame(kind, codec, count, id, t0, t1, body))
-            at = end
-        self._rest += view[at:]
+            start, at = at + HEADER_BYTES, at + _LENGTH_BYTES + length
+            if at > size:
+                self._head = (kind, codec, count, id, t0, t1)
+                self._pieces.append(bytes(view[start:]))
+                self._missing = at - size
+                return frames
+            frames.append(Frame(kind, codec, count, id, t0, t1, bytes(view[start:at])))
+        self._rest = bytes(view[at:])
         return frames
 
-    def _wanted_bytes(self) -> int:
-        if len(self._rest) < _LENGTH_BYTES:
-            return _LENGTH_BYTES
-        return _LENGTH_BYTES + int.from_bytes(self._rest[:_LENGTH_BYTES], "little")
+    def _feed_body(self, data: bytes | memoryview) -> list[Frame]:
+        missing = self._missing
+        self._pieces.append(bytes(data[:missing]))  # of bytes, and all of them, this is no copy
+        self._missing -= len(self._pieces[-1])
+        if self._missing:
+            return []
+        frame = Frame(*self._head, b"".join(self._pieces))
+        self._pieces.clear()
+        return [frame, *self.feed(memoryview(data)[missing:])]

@@ -17,9 +17,12 @@ def made_up_requests(model: ModelProto, signature: Signature) -> list[Tensors]:
     """Requests of several lengths, with token ids from everywhere in the vocabulary."""
     random = np.random.default_rng(seed=0)
     bounds = _table_sizes(model)
+    longest = min((s.max_length for s in signature.inputs if s.max_length), default=max(_LENGTHS))
     return [
         {
-            spec.name: _values(random, spec, _shape(spec, length), bounds.get(spec.name, 2))
+            spec.name: _values(
+                random, spec, _shape(spec, min(length, longest)), bounds.get(spec.name, 2)
+            )
             for spec in signature.inputs
         }
         for length in _LENGTHS
@@ -27,7 +30,6 @@ def made_up_requests(model: ModelProto, signature: Signature) -> list[Tensors]:
 
 
 def _shape(spec: TensorSpec, length: int) -> list[int]:
-    length = min(length, spec.max_length or length)
     shape = [dim if isinstance(dim, int) else length for dim in spec.shape]
     if spec.batch_axis is not None:
         shape[spec.batch_axis] = _ROWS

@@ -34,7 +34,6 @@ from snoozeml.prepare.session import (
     GRAPH_FILE,
     PACKED_GRAPH_FILE,
     PACKED_WEIGHTS_FILE,
-    WEIGHTS_FILE,
     Session,
     failure,
     open_plan,
@@ -113,7 +112,7 @@ def _convert(draft: Path, weights_folder: Path | None, graph: Graph) -> None:
     """Put a plan's integer version in its place."""
     usual = Signature(graph.usual_inputs, graph.signature.outputs)
     converted = convert(draft / GRAPH_FILE, weights_folder or draft, usual, draft / "int8")
-    for file in (converted, converted.with_name(WEIGHTS_FILE)):
+    for file in converted.parent.iterdir():  # small weights are all in the graph
         file.replace(draft / file.name)
     converted.parent.rmdir()
 

@@ -1,0 +1,52 @@
+"""Golden checkpoints in 8-bit integers."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from golden.safetensors.compare import HERE, requests
+from snoozeml.core.plan import PrepareJob
+from snoozeml.prepare.safetensors.model import prepare
+from snoozeml.prepare.session import open_plan
+from snoozeml.wire.tensors import DTYPES, Array
+
+LEAST_COSINE = 0.98
+
+# Texts and images, of few positions and of a fixed number; models too small for a file of weights.
+NAMES = ["albert", "bert", "clip", "clip-text", "deberta-v3", "dinov3-odd", "mlp", "siglip-text"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_golden_checkpoint_answers_nearly_alike_in_integers(name: str, tmp_path: Path) -> None:
+    job = PrepareJob(
+        model_path=str(HERE / name),
+        format="safetensors",
+        toolchain="test",
+        cache_dir=str(tmp_path),
+        cache_limit_bytes=1 << 30,
+        precision="int8",
+    )
+    plan = prepare(job).plan
+    assert plan is not None
+    session = open_plan(Path(plan.graph).parent)
+    outputs = [spec.name for spec in plan.signature.outputs]
+    inputs, wanted = requests(HERE / name)[0]
+    feed = {
+        spec.name: inputs.get(spec.name, _default(spec.default, inputs)).astype(
+            DTYPES[spec.datatype]
+        )
+        for spec in plan.signature.inputs
+    }
+    for output, answer in zip(outputs, session.run(outputs, feed), strict=True):
+        assert _cosine(answer, wanted[output]) > LEAST_COSINE
+
+
+def _default(kind: str | None, inputs: dict[str, Array]) -> Array:
+    shape = inputs["input_ids"].shape if "input_ids" in inputs else ()
+    return np.ones(shape) if kind == "ones" else np.zeros(shape)
+
+
+def _cosine(one: Array, other: Array) -> float:
+    lengths = float(np.linalg.norm(one)) * float(np.linalg.norm(other))
+    return float((one * other).sum()) / lengths
