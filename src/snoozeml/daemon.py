@@ -97,7 +97,6 @@ class Daemon:
             pools=pools,
             loads_at_once=server.max_concurrent_loads or max(1, cores // 2),
         )
-
         authoriser = Authoriser(self._configuration.auth)
         tls = TlsFiles.of(server)
 
@@ -122,20 +121,13 @@ class Daemon:
             registry = Registry(around)
             serving = Serving(registry, totals)
             control = Control(registry, serving, rescan=self._rescan, check=check, apply=apply)
-            guard, bodies = Guard(authoriser), BodyReader(server.max_request_bytes)
-            app = HttpApp(
-                [infer(serving, registry, authoriser, bodies) for infer in (V1Infer, V2Infer)],
-                [
-                    V1Routes(guard, serving, control, Exposition(totals, tls)),
-                    V2Routes(guard, OpenInference(serving, registry, control), bodies),
-                ],
-            )
+            exposition, limit_bytes = Exposition(totals, tls), server.max_request_bytes
+            app = _http_app(serving, registry, control, authoriser, exposition, limit_bytes)
             http = HttpServer(app, tls)
 
             registry.apply(self._configuration.models)
             await http.listen(listener)
             if grpc is not None:
-                limit_bytes = server.max_request_bytes
                 await grpc.start(GrpcApp.over(serving, registry, control, authoriser, limit_bytes))
             self._heed_signals(control, tasks)
             self._warn(self._configuration)
@@ -249,6 +241,24 @@ async def _close(http: HttpServer, grpc: GrpcServer | None) -> None:
         tasks.create_task(http.close())
         if grpc is not None:
             tasks.create_task(grpc.close())
+
+
+def _http_app(
+    serving: Serving,
+    registry: Registry,
+    control: Control,
+    authoriser: Authoriser,
+    exposition: Exposition,
+    max_request_bytes: int,
+) -> HttpApp:
+    guard, bodies = Guard(authoriser), BodyReader(max_request_bytes)
+    return HttpApp(
+        [infer(serving, registry, authoriser, bodies) for infer in (V1Infer, V2Infer)],
+        [
+            V1Routes(guard, serving, control, exposition),
+            V2Routes(guard, OpenInference(serving, registry, control), bodies),
+        ],
+    )
 
 
 def _forget_secrets(configuration: Configuration) -> None:
