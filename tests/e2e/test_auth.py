@@ -19,6 +19,7 @@ from e2e.conftest import Serve
 from e2e.credentials import ENVIRONMENT, KEYS, SETTINGS, bearer, token
 from e2e.daemon import Daemon
 from e2e.eventually import eventually
+from e2e.grpc_client import Client, Reply
 from python_models import python_model
 from snoozeml.core.roles import Role
 
@@ -58,6 +59,16 @@ def test_a_key_for_some_models_sees_and_uses_only_those(serve: Serve, models_dir
     seen = daemon.request("GET", "/v1/models", headers=limited).json()
     assert [model["id"] for model in seen] == ["bge-large", "bge-small"]
     assert len(daemon.request("GET", "/v1/models", headers=bearer("whole")).json()) == 3
+    statistics = daemon.request("GET", "/v2/models/stats", headers=limited).json()["model_stats"]
+    assert [model["name"] for model in statistics] == ["bge-large", "bge-small"]
+    index = daemon.request("POST", "/v2/repository/index", b"{}", limited).json()
+    assert [model["name"] for model in index] == ["bge-large", "bge-small"]
+    with Client(daemon.ready["grpc"]) as over_grpc:
+        method = "/inference.GRPCInferenceService/RepositoryIndex"
+        answer = over_grpc.call(method, b"", metadata=[("x-api-key", "limited")])
+        assert isinstance(answer, Reply)
+        assert b"bge-large" in answer.body
+        assert b"iris" not in answer.body
     ask = "/v1/models/{}/infer"
     assert daemon.request("POST", ask.format("bge-small"), ONE, limited).status == 200
     for model_id in ("iris", "nothing", "%62ge"):

@@ -3,31 +3,47 @@
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from unittest.mock import Mock
 
+import grpc
+import numpy as np
 import pytest
+from google.protobuf.message import Message
 
 import models
-from e2e.client import infer_body, tensor
-from e2e.credentials import ENVIRONMENT, SETTINGS, Shown, bearer, shown, token
+from e2e import client
+from e2e.credentials import ENVIRONMENT, SETTINGS, bearer, shown, token
 from e2e.daemon import Daemon
+from e2e.grpc_client import CHECK, Client, Reply, refused, tensor
+from snoozeml.config.auth_schema import AuthConfig
 from snoozeml.core.roles import Role
+from snoozeml.fronts.grpc.app import GrpcApp
+from snoozeml.fronts.http.guard import Guard
+from snoozeml.fronts.http.v1_routes import V1Routes
+from snoozeml.fronts.http.v2_routes import V2Routes
+from snoozeml.serving.auth import Authoriser
+from snoozeml.wire.proto import oip_pb2 as v2
+from snoozeml.wire.proto import snoozeml_pb2 as v1
+from snoozeml.wire.proto.health_pb2 import HealthCheckRequest
 
-BODY: Final = infer_body(tensor("x", [1, 1], [1]))
+BODY: Final = client.infer_body(client.tensor("x", [1, 1], [1], datatype="FP32"))
 
 
 class Row(NamedTuple):
     """One thing to ask for.
 
     Attributes:
+        place: the path, of HTTP or of gRPC.
         ask: asks with these headers; returns the status as HTTP has it.
         needs: the least role that may; None: anybody.
         allowed: the status when it is allowed.
     """
 
+    place: str
     name: str
     ask: Callable[[Daemon, Mapping[str, str]], int]
     needs: Role | None
-    allowed: int = 200
+    allowed: int
 
 
 def http(method: str, path: str, needs: Role | None, allowed: int = 200) -> Row:
@@ -39,10 +55,36 @@ def http(method: str, path: str, needs: Role | None, allowed: int = 200) -> Row:
             assert reply.headers["www-authenticate"].startswith("Bearer")
         return reply.status
 
-    return Row(f"{method} {path}", ask, needs, allowed)
+    return Row(path, f"{method} {path}", ask, needs, allowed)
 
 
-ROWS: Final = (
+def rpc(method: str, message: Message, needs: Role | None, allowed: int = 200) -> Row:
+    body = message.SerializeToString()
+
+    def ask(daemon: Daemon, headers: Mapping[str, str]) -> int:
+        metadata = [(name.lower(), value) for name, value in headers.items()]
+        if not all(value.isascii() for _, value in metadata):
+            pytest.skip("metadata are text")
+        with Client(daemon.ready["grpc"]) as client:
+            if "Stream" in method:
+                calling = client.channel.stream_stream(method)(iter([body]), metadata=metadata)
+                try:
+                    return len(list(calling)) * 200
+                except grpc.RpcError as error:
+                    return STATUS[refused(error).code]
+            outcome = client.call(method, body, metadata=metadata)
+            return 200 if isinstance(outcome, Reply) else STATUS[outcome.code]
+
+    return Row(method, f"{method.rpartition('/')[2]} {str(message).strip()}", ask, needs, allowed)
+
+
+STATUS: Final = {
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.UNIMPLEMENTED: 501,
+}
+HTTP: Final = (
     http("GET", "/", None),
     http("GET", "/health/live", None),
     http("GET", "/health/ready", None),
@@ -59,37 +101,146 @@ ROWS: Final = (
     http("POST", "/v1/models/echo/unpin", Role.ADMIN),
     http("POST", "/v1/models/nothing/unload", Role.ADMIN, 404),
     http("POST", "/v1/models/refresh", Role.ADMIN),
+    http("GET", "/v2", None),
+    http("GET", "/v2/health/live", None),
+    http("GET", "/v2/health/ready", None),
+    http("GET", "/v2/models/stats", Role.READONLY),
+    http("GET", "/v2/models/echo", Role.READONLY),
+    http("GET", "/v2/models/echo/versions/1", Role.READONLY),
+    http("GET", "/v2/models/nothing", Role.READONLY, 404),
+    http("GET", "/v2/models/echo/config", Role.READONLY),
+    http("GET", "/v2/models/echo/versions/1/config", Role.READONLY),
+    http("GET", "/v2/models/echo/stats", Role.READONLY),
+    http("GET", "/v2/models/echo/versions/1/stats", Role.READONLY),
+    http("GET", "/v2/models/nothing/ready", Role.READONLY, 404),
+    http("GET", "/v2/models/echo/versions/1/ready", Role.READONLY),
+    http("POST", "/v2/models/echo/infer", Role.INFERENCE),
+    http("POST", "/v2/models/echo/versions/1/infer", Role.INFERENCE),
+    http("POST", "/v2/models/nothing/infer", Role.INFERENCE, 404),
+    http("POST", "/v2/repository/index", Role.READONLY),
+    http("POST", "/v2/repository/models/echo/load", Role.ADMIN),
+    http("POST", "/v2/repository/models/nothing/unload", Role.ADMIN, 404),
+    http("POST", "/v2/repository/other/index", Role.READONLY, 501),
+    http("POST", "/v2/repository/other/models/echo/load", Role.ADMIN, 501),
+    http("POST", "/v2/repository/other/models/echo/unload", Role.ADMIN, 501),
     # What is not there is not there for anybody, and says nothing of models.
+    http("POST", "/v2/models/nothing/generate", None, 501),
+    http("GET", "/v2/models/nothing/generate_stream", None, 501),
+    http("POST", "/v2/models/nothing/infer_stream", None, 501),
+    http("GET", "/v2/models/nothing/trace/setting", None, 501),
+    http("GET", "/v2/trace/setting", None, 501),
+    http("GET", "/v2/logging", None, 501),
+    http("GET", "/v2/systemsharedmemory/status", None, 501),
+    http("POST", "/v2/cudasharedmemory/region/x/register", None, 501),
     http("GET", "/nowhere", None, 404),
     http("DELETE", "/v1/models/echo", None, 405),
     http("OPTIONS", "/v1/models/nothing", None, 204),
 )
-SHOWN: Final = shown()
+V1: Final = "/snoozeml.v1.InferenceService/"
+V2: Final = "/inference.GRPCInferenceService/"
+ONE: Final = [tensor("x", np.ones((1, 1)))]
+V2_ONE: Final = [v2.ModelInferRequest.InferInputTensor(name="x", datatype="FP32", shape=[1, 1])]
+RAW: Final = [b"\0\0\0\0"]
+NOT_SERVED: Final = (
+    *("TraceSetting", "LogSettings"),
+    *(f"SystemSharedMemory{verb}" for verb in ("Status", "Register", "Unregister")),
+    *(f"CudaSharedMemory{verb}" for verb in ("Status", "Register", "Unregister")),
+)
+GRPC: Final = (
+    rpc(CHECK, HealthCheckRequest(), None),
+    rpc(V1 + "Infer", v1.ModelInferRequest(model_id="echo", inputs=ONE), Role.INFERENCE),
+    rpc(V1 + "Infer", v1.ModelInferRequest(model_id="nothing"), Role.INFERENCE, 404),
+    rpc(V1 + "InferStream", v1.ModelInferRequest(model_id="echo", inputs=ONE), Role.INFERENCE),
+    rpc(
+        V2 + "ModelInfer",
+        v2.ModelInferRequest(model_name="echo", inputs=V2_ONE, raw_input_contents=RAW),
+        Role.INFERENCE,
+    ),
+    rpc(V2 + "ModelInfer", v2.ModelInferRequest(model_name="nothing"), Role.INFERENCE, 404),
+    rpc(V2 + "ModelStreamInfer", v2.ModelInferRequest(model_name="echo"), Role.INFERENCE),
+    rpc(V2 + "ServerLive", v2.ServerLiveRequest(), None),
+    rpc(V2 + "ServerReady", v2.ServerReadyRequest(), None),
+    rpc(V2 + "ServerMetadata", v2.ServerMetadataRequest(), None),
+    rpc(V2 + "ModelReady", v2.ModelReadyRequest(name="echo"), Role.READONLY),
+    rpc(V2 + "ModelMetadata", v2.ModelMetadataRequest(name="echo"), Role.READONLY),
+    rpc(V2 + "ModelMetadata", v2.ModelMetadataRequest(name="nothing"), Role.READONLY, 404),
+    rpc(V2 + "ModelConfig", v2.ModelConfigRequest(name="echo"), Role.READONLY),
+    rpc(V2 + "ModelStatistics", v2.ModelStatisticsRequest(), Role.READONLY),
+    rpc(V2 + "RepositoryIndex", v2.RepositoryIndexRequest(), Role.READONLY),
+    rpc(
+        V2 + "RepositoryModelLoad",
+        v2.RepositoryModelLoadRequest(model_name="echo"),
+        Role.ADMIN,
+    ),
+    rpc(
+        V2 + "RepositoryModelUnload",
+        v2.RepositoryModelUnloadRequest(model_name="nothing"),
+        Role.ADMIN,
+        404,
+    ),
+    *(rpc(V2 + name, v2.ServerLiveRequest(), None, 501) for name in NOT_SERVED),
+)
+WHO: Final = tuple(shown())
+
+
+def started(folder: Path, cache_dir: Path, library: str) -> Daemon:
+    models.identity_model(folder / "echo.onnx")
+    (folder / "models.toml").write_text(SETTINGS)
+    return Daemon(folder, cache_dir, env=ENVIRONMENT | {"SNOOZE_GRPC_LIBRARY": library})
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory, cache_dir: Path) -> Iterator[Daemon]:
-    folder = tmp_path_factory.mktemp("models")
-    models.identity_model(folder / "echo.onnx")
-    (folder / "models.toml").write_text(SETTINGS)
-    with Daemon(folder, cache_dir, env=ENVIRONMENT) as daemon:
+    with started(tmp_path_factory.mktemp("models"), cache_dir, "auto") as daemon:
         yield daemon
         assert daemon.stop() == 0, daemon.stderr
 
 
-@pytest.mark.parametrize("who", SHOWN)
-@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
-def test_the_status_is_what_the_table_says(guarded: Daemon, row: Row, who: str) -> None:
-    headers, role = SHOWN[who]
-    assert row.ask(guarded, headers) == _expected(row, SHOWN[who]), role
+@pytest.fixture(scope="module", params=["native", "grpcio"])
+def guarded_grpc(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cache_dir: Path
+) -> Iterator[Daemon]:
+    with started(tmp_path_factory.mktemp("models"), cache_dir, request.param) as daemon:
+        yield daemon
+        assert daemon.stop() == 0, daemon.stderr
 
 
-def _expected(row: Row, who: Shown) -> int:
+def test_every_route_of_http_is_in_the_table() -> None:
+    guard, unused = Guard(Authoriser(AuthConfig())), Mock()
+    groups = (V1Routes(guard, unused, unused, unused), V2Routes(guard, unused, unused))
+    regexes = {route.path: route.path_regex for group in groups for route in group.routes(unused)}
+    asked = [row.place for row in HTTP]
+    missing = [path for path, regex in regexes.items() if not any(map(regex.match, asked))]
+    assert missing == []
+
+
+def test_every_method_of_grpc_is_in_the_table() -> None:
+    app = GrpcApp(Mock(), Mock(), Authoriser(AuthConfig()), Mock())
+    endless = {"/grpc.health.v1.Health/Watch"}
+    asked = {row.place for row in GRPC}
+    assert {*app.unary, *app.streaming} - endless <= asked
+
+
+@pytest.mark.parametrize("who", WHO)
+@pytest.mark.parametrize("row", HTTP, ids=[row.name for row in HTTP])
+def test_over_http_the_status_is_what_the_table_says(guarded: Daemon, row: Row, who: str) -> None:
+    credentials = shown()[who]
+    assert row.ask(guarded, credentials.headers) == _expected(row, credentials.role)
+
+
+@pytest.mark.parametrize("who", WHO)
+@pytest.mark.parametrize("row", GRPC, ids=[row.name for row in GRPC])
+def test_over_grpc_it_is_the_same(guarded_grpc: Daemon, row: Row, who: str) -> None:
+    credentials = shown()[who]
+    assert row.ask(guarded_grpc, credentials.headers) == _expected(row, credentials.role)
+
+
+def _expected(row: Row, role: Role | None) -> int:
     if row.needs is None:
         return row.allowed
-    if who.role is None:
+    if role is None:
         return 401
-    return row.allowed if who.role >= row.needs else 403
+    return row.allowed if role >= row.needs else 403
 
 
 def test_a_token_without_a_role_that_we_know_is_known_and_may_nothing(guarded: Daemon) -> None:

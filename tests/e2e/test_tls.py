@@ -3,12 +3,16 @@
 import asyncio
 import http.client
 import json
+import os
 import socket
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 from signal import SIGHUP
 from typing import Any
 
+import grpc
 import pytest
 import trustme
 from prometheus_client.parser import text_string_to_metric_families
@@ -19,6 +23,7 @@ from e2e.client import infer_body, request_bytes, tensor
 from e2e.conftest import Serve
 from e2e.daemon import Daemon
 from e2e.eventually import eventually
+from e2e.grpc_client import CHECK, Client, Refused
 
 ONE = infer_body(tensor("x", [1, 1], [1]))
 
@@ -181,6 +186,45 @@ def test_certificates_are_renewed_under_load_and_no_request_fails(
     assert len({first, *seen}) == 9
     assert min(answered) > 0
     ask(daemon, trusting(tls))
+
+
+def check_over_grpc(daemon: Daemon, tls: TlsFolder) -> bool:
+    """Ask anew, trusting the authority as it is now; raises grpc.RpcError."""
+    trust = grpc.ssl_channel_credentials(tls.authority.read_bytes())
+    options = [("grpc.use_local_subchannel_pool", 1)]  # or an old connection would be used again
+    with grpc.secure_channel(daemon.ready["grpc"], trust, options) as channel:
+        return bool(channel.unary_unary(CHECK)(b"", timeout=10))
+
+
+def test_grpc_shows_the_same_certificate_and_renews_it_with_its_files(
+    serve: Serve, tls: TlsFolder
+) -> None:
+    daemon = serve(**tls.environment())
+    assert check_over_grpc(daemon, tls)
+    with Client(daemon.ready["grpc"]) as plain:
+        outcome = plain.call(CHECK, b"", timeout_s=5)
+        assert isinstance(outcome, Refused)
+    tls.renew()
+    assert check_over_grpc(daemon, tls)
+    good = tls.key.read_bytes()
+    tls.key.write_text("nonsense")
+    assert check_over_grpc(daemon, tls), "the old one stays"
+    tls.key.write_bytes(good)
+    assert check_over_grpc(daemon, tls)
+
+
+def test_the_library_for_grpc_that_has_no_tls_is_not_taken_with_it(
+    models_dir: Path, tls: TlsFolder
+) -> None:
+    command = [sys.executable, "-m", "snoozeml", "serve", "--port", "0", "--grpc-port", "0"]
+    files = ["--tls-cert", str(tls.certificate), "--tls-key", str(tls.key)]
+    result = subprocess.run(
+        [*command, "--models-dir", str(models_dir), *files],
+        env={**os.environ, "SNOOZE_GRPC_LIBRARY": "native"},
+        capture_output=True, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert "grpc_library: native has no TLS" in result.stderr
 
 
 def test_a_broken_file_is_refused_and_a_reload_says_why(serve: Serve, tls: TlsFolder) -> None:

@@ -76,6 +76,22 @@ def test_unload_tells_what_it_gave_back(daemon: FakeDaemon) -> None:
     assert result.stdout == "iris is unloaded; it gave back 41.2 MB\n"
 
 
+@pytest.mark.parametrize(("models", "said"), [([IRIS], "1 model"), ([IRIS, ASLEEP], "2 models")])
+def test_reload_counts_the_models(daemon: FakeDaemon, models: list[Any], said: str) -> None:
+    daemon.will_answer("POST /v1/models/refresh", {"models": models})
+    assert snooze("reload", "--endpoint", daemon.url).stdout == f"reloaded; {said}\n"
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, "unauthenticated"), (403, "permission_denied")])
+def test_whoever_needs_another_key_is_told_how_to_give_one(
+    daemon: FakeDaemon, status: int, code: str
+) -> None:
+    daemon.will_answer("GET /v1/models", {"error": "no", "code": code}, status)
+    result = snooze("status", "--endpoint", daemon.url, "--api-key", "hunter2")
+    assert result.exit_code == 1
+    assert result.stderr == f"Error: no ({code}); --api-key or SNOOZE_API_KEY gives a key\n"
+
+
 def test_refresh_shows_the_models_there_are_now(daemon: FakeDaemon) -> None:
     daemon.will_answer("POST /v1/models/refresh", {"models": [IRIS]})
     assert "iris" in snooze("refresh", "--endpoint", daemon.url).stdout

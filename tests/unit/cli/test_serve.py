@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 import snoozeml.daemon
+from snoozeml.config.auth import AuthFlags
 from snoozeml.config.loading import ConfigError, Overrides
+from snoozeml.core.secret import Secret
 from unit.cli.harness import snooze
 
 
@@ -44,16 +46,26 @@ def test_every_flag_arrives(started: Started, tmp_path: Path) -> None:
     flags = {
         "--host": "::1", "--port": "0", "--models-dir": "m", "--config": "c.toml",
         "--max-batch-size": "8", "--max-delay-ms": "2.5", "--log-format": "json",
-        "--log-level": "debug", "--ready-fd": str(ready.fileno()),
+        "--log-level": "debug", "--ready-fd": str(ready.fileno()), "--api-key": "ro:one",
+        "--jwt-secret": "two", "--tls-cert": "c.pem", "--tls-key": "k.pem",
     }  # fmt: skip
     with ready:
         result = snooze("serve", *(word for flag in flags.items() for word in flag))
     assert result.exit_code == 0
     assert started.overrides == Overrides(
         host="::1", port=0, models_dir=Path("m"), config_path=Path("c.toml"), max_batch_size=8,
-        max_batch_delay_ms=2.5, log_format="json", log_level="debug",
+        max_batch_delay_ms=2.5, log_format="json", log_level="debug", tls_cert=Path("c.pem"),
+        tls_key=Path("k.pem"),
+        auth=AuthFlags(api_keys=(Secret("ro:one"),), jwt_secret=Secret("two")),
     )  # fmt: skip
     assert str(started.ready_fd) == flags["--ready-fd"]
+
+
+def test_several_keys_may_be_given(started: Started) -> None:
+    assert snooze("serve", "--api-key", "ro:one", "--api-key", "admin:two").exit_code == 0
+    assert started.overrides is not None
+    assert started.overrides.auth.api_keys == (Secret("ro:one"), Secret("admin:two"))
+    assert "ro:one" not in repr(started.overrides)
 
 
 @pytest.mark.parametrize("code", [0, 1])
