@@ -124,7 +124,9 @@ def _check(manifest: Manifest, folder: Path) -> None:
         )
     for name, value in manifest.env.items():
         if "=" in name or "\0" in name + value:
-            raise _wrong(f"env: {name!r} must have neither '=' nor NUL in it, and no NUL in its value")
+            raise _wrong(
+                f"env: {name!r} must have neither '=' nor NUL in it, and no NUL in its value"
+            )
     for key, tensors in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
         _check_tensors(key, tensors, manifest.tensor_format)
 
