@@ -33,7 +33,7 @@ from snoozeml.errors import ModelFailed, from_code
 
 _log = logging.getLogger("snoozeml.prepare")
 
-_PLAN_VERSION: Final = 3
+_PLAN_VERSION: Final = 4
 """Goes up whenever plans of an earlier version should not be used any more."""
 
 _LAST_LINES: Final = 20  # of a dead process's standard error, for the log
