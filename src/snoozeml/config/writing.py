@@ -63,8 +63,7 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: it cannot be written, and is as it was.
     """
-    path = Path(os.path.realpath(path))
-    draft = path.with_name(f".{os.getpid()}.{path.name}")
+    path, draft = Path(os.path.realpath(path)), draft_of(path)
     try:
         with draft.open("wb") as file:
             if path.exists():
@@ -75,6 +74,12 @@ def replace_file(path: Path, content: bytes) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def draft_of(path: Path) -> Path:
+    """What `replace_file` writes first; a process that dies meanwhile leaves it."""
+    path = Path(os.path.realpath(path))
+    return path.with_name(f".{path.name}.new")
 
 
 def _edited(name: Path, text: str, model_id: str, settings: Settings) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from snoozeml.config.writing import replace_file
+from snoozeml.config.writing import draft_of, replace_file
 
 _NOTE: Final = ".undo"
 _NEW_LINK: Final = ".link"
@@ -107,6 +107,7 @@ def _to_path(_type: type, value: object) -> Path:
 
 
 def _restore(rewritten: Rewritten) -> None:
+    draft_of(rewritten.file).unlink(missing_ok=True)
     try:
         if rewritten.file.read_bytes() != rewritten.after:
             return
