@@ -180,7 +180,9 @@ def test_a_call_that_is_cancelled_leaves_the_queue(over_grpc: Daemon, client: Cl
     for call in waiting:
         call.cancel()
     running.result()
-    eventually(lambda: over_grpc.model("burning")["state"] == "ready", "nothing is left", within_s=2)
+    eventually(
+        lambda: over_grpc.model("burning")["state"] == "ready", "nothing is left", within_s=2
+    )
     after = over_grpc.metrics()['snoozeml_requests_total{status="error"}']
     assert after - before == 20
 
@@ -231,7 +233,9 @@ def test_a_stream_whose_client_leaves_withdraws_its_requests(
     eventually(lambda: over_grpc.model("burning")["state"] == "busy", "it runs")
     call.cancel()
     hold.set()
-    eventually(lambda: over_grpc.model("burning")["state"] == "ready", "nothing is left", within_s=5)
+    eventually(
+        lambda: over_grpc.model("burning")["state"] == "ready", "nothing is left", within_s=5
+    )
 
 
 # Limits

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from snoozeml.errors import InvalidInput, PayloadTooLarge, SnoozeError, UnsupportedMediaType
-from snoozeml.fronts.http.upload import Form, read_form
+from snoozeml.fronts.http.upload_form import Form, read_form
 
 TYPE = "multipart/form-data; boundary=b"
 MIB = 2**20

@@ -65,6 +65,7 @@ class HttpApp:
                     if route.takes(path):
                         await route.answer(request, scope, receive, send)
                         return
+            scope["head"] = request
             scope["app"] = self  # Starlette raises its 404 and 405 only inside an application
             await self._cold(scope, receive, _echoing(request, send))
         except Cancelled:

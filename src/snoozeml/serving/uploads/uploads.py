@@ -21,6 +21,7 @@ from snoozeml.errors import (
     ModelNotFound,
     Overloaded,
     PayloadTooLarge,
+    PermissionDenied,
     SnoozeError,
     from_code,
 )
@@ -95,6 +96,7 @@ class Uploads:
 
         Raises:
             InvalidInput: something about it is wrong; nothing has changed.
+            PermissionDenied: it is code, which may not be uploaded here.
             SnoozeError: it cannot be served; nothing has changed.
         """
         wish = read_wish(fields, file_name)
@@ -122,7 +124,7 @@ class Uploads:
             draft.body.rename(content / f"model{wish.suffix}")
         found = _only_model(content)
         if found.format == "python" and not self._allows_python:
-            raise InvalidInput(
+            raise PermissionDenied(
                 "this is a Python model, and uploads of code are not allowed here; put it into the "
                 "models folder, or set allow_python_upload = true in [server]"
             )
