@@ -10,6 +10,7 @@ import shutil
 import tomllib
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -73,7 +74,8 @@ def replace_file(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         draft.replace(path)
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # it is not there, or cannot be written to either
+            draft.unlink()
 
 
 def draft_of(path: Path) -> Path:

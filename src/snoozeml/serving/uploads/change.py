@@ -73,8 +73,6 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             OSError: something cannot be put back; the note stays for the next attempt.
         """
-        if self.rewritten is not None:
-            _restore(self.rewritten)
         if self.link.is_symlink() and str(self.link.readlink()) == self.target:
             if self.target_before is None:
                 self.link.unlink()
@@ -83,6 +81,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         moved = self.moved
         if moved is not None and moved.aside.exists() and not os.path.lexists(moved.place):
             moved.aside.rename(moved.place)
+        if self.rewritten is not None:
+            _restore(self.rewritten)
         (self.folder / _NOTE).unlink(missing_ok=True)
 
     def _lead_to(self, target: str) -> None:
@@ -107,7 +107,8 @@ def _to_path(_type: type, value: object) -> Path:
 
 
 def _restore(rewritten: Rewritten) -> None:
-    draft_of(rewritten.file).unlink(missing_ok=True)
+    with suppress(OSError):  # it is not there, or the folder cannot be written
+        draft_of(rewritten.file).unlink()
     try:
         if rewritten.file.read_bytes() != rewritten.after:
             return

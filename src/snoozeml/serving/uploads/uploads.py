@@ -151,8 +151,7 @@ class Uploads:
             old = self._actor(wish.model_id)
             before = None if old is None else old.config
             was_awake = old is not None and old.public_state != "idle"
-            await self._make(change, wish.model_id, checked)
-            draft.is_kept = True
+            await self._make(change, draft, wish.model_id, checked)
         _log.info(
             "uploaded", extra={"fields": {"model": wish.model_id, "replaced": before is not None}}
         )
@@ -163,8 +162,9 @@ class Uploads:
                 await self._registry.get(wish.model_id).load()
         await asyncio.to_thread(self._clear, draft, change, before)
 
-    async def _make(self, change: Change, model_id: str, checked: Origin) -> None:
+    async def _make(self, change: Change, draft: Draft, model_id: str, checked: Origin) -> None:
         """Perform a change and have it count, or undo it."""
+        draft.is_kept = True  # if undoing fails, the next start tries again
         try:
             await asyncio.to_thread(change.perform)
             configuration = await self._control.read()
@@ -172,6 +172,7 @@ class Uploads:
             self._control.take(configuration)
         except BaseException:
             change.undo()
+            draft.is_kept = False
             raise
         change.settle()
 
