@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 import uvloop
 
-from snoozeml.config.loading import Overrides, load
+from snoozeml.config.loading import Overrides, load, models_dir
 from snoozeml.config.schema import Configuration, ServerConfig
 from snoozeml.errors import SnoozeError
 from snoozeml.fronts.grpc.app import GrpcApp
@@ -20,6 +20,7 @@ from snoozeml.fronts.http.app import HttpApp
 from snoozeml.fronts.http.body import BodyReader
 from snoozeml.fronts.http.guard import Guard
 from snoozeml.fronts.http.server import HttpServer, address_of, bind
+from snoozeml.fronts.http.upload import UploadRoutes
 from snoozeml.fronts.http.v1_infer import V1Infer
 from snoozeml.fronts.http.v1_routes import V1Routes
 from snoozeml.fronts.http.v2_infer import V2Infer
@@ -41,6 +42,8 @@ from snoozeml.serving.auth.exposure import concerns
 from snoozeml.serving.control import Control
 from snoozeml.serving.inference import Serving
 from snoozeml.serving.oip import OpenInference
+from snoozeml.serving.uploads.drafts import Drafts
+from snoozeml.serving.uploads.uploads import Uploads
 from snoozeml.telemetry import logs
 from snoozeml.telemetry.metrics import Exposition, Totals
 
@@ -63,6 +66,7 @@ def run(overrides: Overrides, ready_fd: int | None = None) -> int:
         OSError: the address cannot be had.
     """
     environ = dict(os.environ)
+    Drafts(models_dir(overrides, environ)).recover()
     configuration = load(overrides, environ)
     _forget_secrets(configuration)
     finish_log = logs.configure(configuration.server.log_format, configuration.server.log_level)
@@ -127,6 +131,7 @@ class Daemon:
                 [infer(serving, registry, authoriser, bodies) for infer in (V1Infer, V2Infer)],
                 [
                     V1Routes(guard, serving, control, Exposition(totals, tls)),
+                    UploadRoutes(guard, Uploads(control, registry, plans, server)),
                     V2Routes(guard, OpenInference(serving, registry, control), bodies),
                 ],
             )
