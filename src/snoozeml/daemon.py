@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 import uvloop
 
-from snoozeml.config.loading import Overrides, load
+from snoozeml.config.loading import Overrides, load, models_dir
 from snoozeml.config.schema import Configuration, ServerConfig
 from snoozeml.errors import SnoozeError
 from snoozeml.fronts.grpc.app import GrpcApp
@@ -20,6 +20,7 @@ from snoozeml.fronts.http.app import HttpApp
 from snoozeml.fronts.http.body import BodyReader
 from snoozeml.fronts.http.guard import Guard
 from snoozeml.fronts.http.server import HttpServer, address_of, bind
+from snoozeml.fronts.http.upload import UploadRoutes
 from snoozeml.fronts.http.v1_infer import V1Infer
 from snoozeml.fronts.http.v1_routes import V1Routes
 from snoozeml.fronts.http.v2_infer import V2Infer
@@ -41,6 +42,8 @@ from snoozeml.serving.auth.exposure import concerns
 from snoozeml.serving.control import Control
 from snoozeml.serving.inference import Serving
 from snoozeml.serving.oip import OpenInference
+from snoozeml.serving.uploads.drafts import Drafts
+from snoozeml.serving.uploads.uploads import Uploads
 from snoozeml.telemetry import logs
 from snoozeml.telemetry.metrics import Exposition, Totals
 
@@ -63,6 +66,7 @@ def run(overrides: Overrides, ready_fd: int | None = None) -> int:
         OSError: the address cannot be had.
     """
     environ = dict(os.environ)
+    Drafts(models_dir(overrides, environ)).recover()
     configuration = load(overrides, environ)
     _forget_secrets(configuration)
     finish_log = logs.configure(configuration.server.log_format, configuration.server.log_level)
@@ -97,6 +101,7 @@ class Daemon:
             pools=pools,
             loads_at_once=server.max_concurrent_loads or max(1, cores // 2),
         )
+
         authoriser = Authoriser(self._configuration.auth)
         tls = TlsFiles.of(server)
 
@@ -121,13 +126,21 @@ class Daemon:
             registry = Registry(around)
             serving = Serving(registry, totals)
             control = Control(registry, serving, rescan=self._rescan, check=check, apply=apply)
-            exposition, limit_bytes = Exposition(totals, tls), server.max_request_bytes
-            app = _http_app(serving, registry, control, authoriser, exposition, limit_bytes)
+            guard, bodies = Guard(authoriser), BodyReader(server.max_request_bytes)
+            app = HttpApp(
+                [infer(serving, registry, authoriser, bodies) for infer in (V1Infer, V2Infer)],
+                [
+                    V1Routes(guard, serving, control, Exposition(totals, tls)),
+                    UploadRoutes(guard, Uploads(control, registry, plans, server)),
+                    V2Routes(guard, OpenInference(serving, registry, control), bodies),
+                ],
+            )
             http = HttpServer(app, tls)
 
             registry.apply(self._configuration.models)
             await http.listen(listener)
             if grpc is not None:
+                limit_bytes = server.max_request_bytes
                 await grpc.start(GrpcApp.over(serving, registry, control, authoriser, limit_bytes))
             self._heed_signals(control, tasks)
             self._warn(self._configuration)
@@ -241,24 +254,6 @@ async def _close(http: HttpServer, grpc: GrpcServer | None) -> None:
         tasks.create_task(http.close())
         if grpc is not None:
             tasks.create_task(grpc.close())
-
-
-def _http_app(
-    serving: Serving,
-    registry: Registry,
-    control: Control,
-    authoriser: Authoriser,
-    exposition: Exposition,
-    max_request_bytes: int,
-) -> HttpApp:
-    guard, bodies = Guard(authoriser), BodyReader(max_request_bytes)
-    return HttpApp(
-        [infer(serving, registry, authoriser, bodies) for infer in (V1Infer, V2Infer)],
-        [
-            V1Routes(guard, serving, control, exposition),
-            V2Routes(guard, OpenInference(serving, registry, control), bodies),
-        ],
-    )
 
 
 def _forget_secrets(configuration: Configuration) -> None:

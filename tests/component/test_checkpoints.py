@@ -263,3 +263,33 @@ def test_a_pipe_is_not_opened(golden: Callable[[str], Path], tmp_path: Path) -> 
     os.mkfifo(folder / CONFIG_FILE)  # nobody writes to it: opening it would hang
     with pytest.raises(ModelFailed, match="not a regular file"):
         plan_of(folder, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["bert", "clip-text", "siglip-text"])
+def test_a_mask_takes_no_values_but_0_and_1(name: str, tmp_path: Path) -> None:
+    """The graph asks of a mask in two places, and they would not agree about others."""
+    signature = plan_of(HERE / name, tmp_path).signature
+    (mask,) = (spec for spec in signature.inputs if spec.name == "attention_mask")
+    assert mask.bounds == (0, 2)
+
+
+def test_a_text_has_a_token_at_least(tmp_path: Path) -> None:
+    signature = plan_of(HERE / "bert", tmp_path).signature
+    assert signature.inputs[0].min_length == 1
+
+
+def test_links_to_a_checkpoint_elsewhere_are_followed(
+    golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Download tools keep files under the names of their contents, and link to them."""
+    folder, store = golden("bert"), tmp_path / "blobs"
+    store.mkdir()
+    for number, file in enumerate([folder / FILE, folder / CONFIG_FILE]):
+        file.rename(store / f"{number}")
+        file.symlink_to(f"../blobs/{number}")
+    assert largest_difference(folder, tmp_path) < CLOSE
+    plan = plan_of(folder, tmp_path)
+    shutil.copytree(store, tmp_path / "other")
+    (folder / FILE).unlink()
+    (folder / FILE).symlink_to("../other/0")
+    assert plan_of(folder, tmp_path).weights_folder != plan.weights_folder, "the link leads on"

@@ -151,6 +151,19 @@ def test_the_repository_index_may_ask_for_ready_models_only(v2: Daemon) -> None:
         assert v2.request("POST", "/v2/repository/index", body).status == 400
 
 
+def test_a_model_that_cannot_be_loaded_is_not_ready(serve: Serve, models_dir: Path) -> None:
+    (models_dir / "broken.onnx").write_bytes(b"no model")
+    daemon = serve()
+    assert daemon.request("GET", url("broken", "ready")).status == 200  # nobody has tried yet
+    assert daemon.request("POST", "/v2/repository/models/broken/load").status == 503
+    assert daemon.request("GET", url("broken", "ready")).status == 400
+    (entry,) = daemon.request("POST", "/v2/repository/index").json()
+    assert entry["state"] == "UNAVAILABLE"
+    assert "broken" in entry["reason"]
+    ready = daemon.request("POST", "/v2/repository/index", b'{"ready": true}')
+    assert ready.json() == []
+
+
 # Bodies
 
 

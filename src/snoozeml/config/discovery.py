@@ -145,10 +145,10 @@ def _by_stems(files: list[tuple[Path, str]]) -> list[Found]:
 
 
 def _by_stem(path: Path, suffix: str) -> Found:
-    return Found(_normal(_stem(path.name)), path, SUFFIXES[suffix])
+    return Found(_normal(stem(path.name)), path, SUFFIXES[suffix])
 
 
-def _stem(name: str) -> str:
+def stem(name: str) -> str:
     """A name without any of our suffixes, of which it may have several."""
     while (suffix := _suffix_of(name)) and len(suffix) < len(name):
         name = name[: -len(suffix)]

@@ -42,6 +42,13 @@ class Overrides(Struct, frozen=True, kw_only=True):
     auth: AuthFlags = AuthFlags()
 
 
+def models_dir(overrides: Overrides, environ: Mapping[str, str]) -> Path:
+    """Where the models are, without a look at them. Raises like `load`."""
+    base = Path.cwd()
+    outer = _from_environment(environ, base) | _from_flags(overrides, base)
+    return _models_dir(_find_document(outer, base).server | outer, base)
+
+
 def load(overrides: Overrides, environ: Mapping[str, str]) -> Configuration:
     """Read everything and resolve it: flag, environment, model entry, `[defaults]`, built-in.
 

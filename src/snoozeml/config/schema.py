@@ -217,6 +217,21 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
             description="The largest request body; a larger one is refused, whatever its road.",
         ),
     ] = 64 * 2**20
+    max_upload_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=_PEBIBYTE,
+            extra={"unit": "bytes"},
+            description="The largest model that may be uploaded, as sent and as unpacked.",
+        ),
+    ] = 8 * 2**30
+    allow_python_upload: Annotated[
+        bool,
+        Meta(
+            description="Take Python models as uploads: whoever may upload may then run code here."
+        ),
+    ] = False
     spare_linger_secs: Annotated[
         Seconds,
         Meta(

@@ -93,8 +93,11 @@ def read_manifest(folder: Path) -> Manifest:
     Raises:
         ModelFailed: it cannot be read, or says what cannot be; names the key.
     """
+    file = folder / MANIFEST_FILE
     try:
-        content = (folder / MANIFEST_FILE).read_bytes()
+        if file.exists() and not file.is_file():  # opening a pipe would wait for ever
+            raise _wrong("is not a regular file")
+        content = file.read_bytes()
     except FileNotFoundError:
         content = b"{}"
     except OSError as error:
@@ -119,6 +122,11 @@ def _check(manifest: Manifest, folder: Path) -> None:
             f"there is no {manifest.entrypoint} in the model's folder; "
             f"write it, or name the file with the class as entrypoint in {MANIFEST_FILE}"
         )
+    for name, value in manifest.env.items():
+        if "=" in name or "\0" in name + value:
+            raise _wrong(
+                f"env: {name!r} must have neither '=' nor NUL in it, and no NUL in its value"
+            )
     for key, tensors in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
         _check_tensors(key, tensors, manifest.tensor_format)
 

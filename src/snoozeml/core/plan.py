@@ -13,6 +13,9 @@ Format = Literal["onnx", "safetensors", "xgboost", "lightgbm", "python"]
 PLANS_FOLDER: Final = "plans"
 """Folder in the cache directory with one folder per plan, named after content and toolchain."""
 
+DRAFT_PREFIX: Final = ".draft-"
+"""What folders are called beside the plans that are being written or removed."""
+
 Precision = Literal["fp32", "int8"]
 
 INDEX_FOLDER: Final = "index"

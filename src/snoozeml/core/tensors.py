@@ -28,7 +28,7 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             request with that symbol are equally long.
 
     Attributes of inputs:
-        max_length: the most that the ragged axis may measure.
+        min_length, max_length: the least and the most that the ragged axis may measure.
         fill: what the ragged axis is padded with.
         bounds: values lie in range(*bounds).
         any_name: requests may call it what they like; only where it is the only input.
@@ -47,6 +47,7 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     shape: tuple[Dim, ...]
     batch_axis: int | None = None
     ragged_axis: int | None = None
+    min_length: int = 0
     max_length: int | None = None
     fill: int = 0
     bounds: tuple[int, int] | None = None

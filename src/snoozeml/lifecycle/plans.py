@@ -4,14 +4,11 @@ The daemon never reads a model. It knows a file by its stamp, and the index in t
 says which plan was made of the file that had this stamp.
 """
 
-import asyncio
 import logging
 import os
 import platform
-import signal
-import sys
+import shutil
 import time
-from collections import deque
 from contextlib import suppress
 from hashlib import blake2b
 from importlib.util import find_spec
@@ -21,6 +18,7 @@ from typing import Final
 import msgspec
 
 from snoozeml.core.plan import (
+    DRAFT_PREFIX,
     INDEX_FOLDER,
     PLAN_FILE,
     FileStamp,
@@ -29,14 +27,13 @@ from snoozeml.core.plan import (
     PrepareJob,
     PrepareOutcome,
 )
-from snoozeml.errors import ModelFailed, from_code
+from snoozeml.errors import from_code
+from snoozeml.lifecycle.errands import run_errand
 
 _log = logging.getLogger("snoozeml.prepare")
 
-_PLAN_VERSION: Final = 3
+_PLAN_VERSION: Final = 4
 """Goes up whenever plans of an earlier version should not be used any more."""
-
-_LAST_LINES: Final = 20  # of a dead process's standard error, for the log
 
 _UNPREPARED_LIFE_S: Final = 3600.0
 """How long an unprepared plan is good for: a disk that was full may have room again."""
@@ -115,8 +112,25 @@ class PlanStore:
         key = blake2b(name.encode(errors="surrogateescape"), digest_size=20).hexdigest()
         return self._cache_dir / INDEX_FOLDER / f"{key}.json"
 
+    def forget(self, origin: Origin) -> None:
+        """Remove all that is known of a model that is gone: its plan too, unless it is shared.
+
+        Reads the whole index, so it is nothing for the event loop's thread.
+        """
+        index_file = self.index_file(origin)
+        self._records.pop(index_file, None)
+        record = _read_record(index_file)
+        for file in self._cache_dir.glob(f"{INDEX_FOLDER}/{index_file.stem}.*"):
+            file.unlink(missing_ok=True)
+        if record is None or not record.plan.prepared or record.plan.format == "python":
+            return
+        others = map(_read_record, self._cache_dir.glob(f"{INDEX_FOLDER}/[!.]*.json"))
+        if not any(other is not None and other.plan.graph == record.plan.graph for other in others):
+            _discard(Path(record.plan.graph).parent)
+
     async def _prepare(self, origin: Origin) -> Plan:
-        outcome = await _run_prepare_process(self._job(origin))
+        doing = f"preparing {origin.path.name}"
+        outcome = await run_errand("snoozeml.prepare", self._job(origin), PrepareOutcome, doing)
         if outcome.plan is None:
             raise from_code(*(outcome.error or ("internal", "preparing gave no plan and no error")))
         record = _Record(toolchain=self._toolchain, stamps=outcome.stamps, plan=outcome.plan)
@@ -166,6 +180,14 @@ def _read_record(index_file: Path) -> _Record | None:
         return None
 
 
+def _discard(folder: Path) -> None:
+    """Remove a plan, in one step for all who look."""
+    grave = folder.with_name(f"{DRAFT_PREFIX}{os.getpid()}-{folder.name}")
+    with suppress(OSError):  # somebody else removes it, too
+        folder.rename(grave)
+        shutil.rmtree(grave)
+
+
 def _write_record(index_file: Path, record: _Record) -> None:
     """Readers see the old file or the new one. After a power cut it may be torn, hence unknown."""
     draft = index_file.with_name(f".{os.getpid()}.{index_file.name}")
@@ -177,56 +199,3 @@ def _write_record(index_file: Path, record: _Record) -> None:
         with suppress(OSError):
             draft.unlink()
         _log.warning("cannot remember the plan of a model: %s", error)
-
-
-async def _run_prepare_process(job: PrepareJob) -> PrepareOutcome:
-    """Run one job in a process group of its own; nothing of it is left on return."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "snoozeml.prepare"),  # -P: no modules from the working folder
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=os.environ | {"ORT_DISABLE_TELEMETRY": "1"},
-        start_new_session=True,
-    )
-    try:
-        answer, last_lines = await _converse(process, msgspec.json.encode(job))
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-    try:
-        return msgspec.json.decode(answer, type=PrepareOutcome)
-    except msgspec.MsgspecError:
-        ending = _ending(process.returncode)
-        _log.error("preparing %s %s; last lines: %s", job.model_path, ending, "\n".join(last_lines))
-        raise ModelFailed(f"preparing {Path(job.model_path).name} {ending}") from None
-
-
-async def _converse(process: asyncio.subprocess.Process, job: bytes) -> tuple[bytes, deque[str]]:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    async with asyncio.TaskGroup() as tasks:
-        last_lines = tasks.create_task(_drain_into_log(process.stderr))
-        process.stdin.write(job)
-        process.stdin.close()
-        answer = await process.stdout.read()
-    await process.wait()
-    return answer, last_lines.result()
-
-
-async def _drain_into_log(stderr: asyncio.StreamReader) -> deque[str]:
-    last_lines: deque[str] = deque(maxlen=_LAST_LINES)
-    while chunk := await stderr.read(1 << 16):
-        for line in chunk.decode(errors="replace").splitlines():
-            _log.info("%s", line)
-            last_lines.append(line)
-    return last_lines
-
-
-def _ending(returncode: int | None) -> str:
-    if returncode is not None and returncode < 0:
-        return f"ended by {signal.Signals(-returncode).name}"
-    return f"ended without an answer, exit status {returncode}"

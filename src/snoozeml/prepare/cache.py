@@ -18,9 +18,8 @@ from typing import Final
 
 import msgspec
 
-from snoozeml.core.plan import INDEX_FOLDER, PLAN_FILE, PLANS_FOLDER, Plan
+from snoozeml.core.plan import DRAFT_PREFIX, INDEX_FOLDER, PLAN_FILE, PLANS_FOLDER, Plan
 
-_DRAFT_PREFIX: Final = ".draft-"
 _JUST_USED_S: Final = 60.0
 """Plans used this recently stay: a daemon may know of them and not have mapped them yet."""
 
@@ -79,7 +78,7 @@ class PlanCache:
         with ExitStack() as stack:
             with self._locked():
                 self._remove_abandoned_drafts()
-                folder = Path(tempfile.mkdtemp(prefix=_DRAFT_PREFIX, dir=self._plans))
+                folder = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=self._plans))
                 stack.callback(shutil.rmtree, folder, ignore_errors=True)
                 stack.enter_context(_flock(folder))  # says that this draft has a living author
             yield folder
@@ -118,13 +117,13 @@ class PlanCache:
             yield
 
     def _remove_abandoned_drafts(self) -> None:
-        for folder in self._plans.glob(f"{_DRAFT_PREFIX}*"):
+        for folder in self._plans.glob(f"{DRAFT_PREFIX}*"):
             with suppress(OSError), _flock(folder, fcntl.LOCK_NB):  # held: its author lives
                 shutil.rmtree(folder)
 
     def _discard(self, folder: Path) -> None:
         """Remove a plan in one step for all who look, then its files."""
-        grave = Path(tempfile.mkdtemp(prefix=_DRAFT_PREFIX, dir=self._plans))
+        grave = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=self._plans))
         with suppress(FileNotFoundError):
             folder.rename(grave)
         shutil.rmtree(grave)

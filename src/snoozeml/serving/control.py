@@ -72,6 +72,9 @@ class Control:
         rescan: reads the configuration again; it runs in a thread.
         check: raises ConfigError for a configuration that cannot be served.
         apply: takes over what a configuration says, apart from the models.
+
+    Attributes:
+        changes: held from `read` to `take`, so that what was read last counts.
     """
 
     def __init__(
@@ -88,7 +91,7 @@ class Control:
         self._rescan = rescan
         self._check = check
         self._apply = apply
-        self._one_by_one = asyncio.Lock()
+        self.changes = asyncio.Lock()
 
     def models(self) -> list[ModelView]:
         return [_view(actor) for actor in self._registry]
@@ -139,24 +142,40 @@ class Control:
         Raises:
             InvalidInput: the configuration has become wrong; everything stays as it was.
         """
-        async with self._one_by_one:  # so that what was read last counts
-            try:
-                configuration = await asyncio.to_thread(self._rescan)
-                self._check(configuration)
-            except ConfigError as error:
-                raise InvalidInput(
-                    f"nothing was changed, the configuration is wrong: {error}"
-                ) from error
-            self._refuse_while_draining()  # asked only now: the shutdown may have begun meanwhile
-            self._apply(configuration)
-            self._registry.apply(configuration.models)
+        async with self.changes:
+            self.take(await self.read())
         return self.models()
 
+    async def read(self) -> Configuration:
+        """What the configuration and the models folder say now.
+
+        Raises:
+            InvalidInput: the configuration has become wrong.
+        """
+        try:
+            configuration = await asyncio.to_thread(self._rescan)
+            self._check(configuration)
+        except ConfigError as error:
+            raise InvalidInput(
+                f"nothing was changed, the configuration is wrong: {error}"
+            ) from error
+        return configuration
+
+    def take(self, configuration: Configuration) -> None:
+        """Make a configuration count.
+
+        Raises:
+            ShuttingDown: the shutdown may have begun while it was read.
+        """
+        self.refuse_while_draining()
+        self._apply(configuration)
+        self._registry.apply(configuration.models)
+
     def _changeable(self, model_id: str) -> ModelActor:
-        self._refuse_while_draining()
+        self.refuse_while_draining()
         return self._registry.get(model_id)
 
-    def _refuse_while_draining(self) -> None:
+    def refuse_while_draining(self) -> None:
         if self._serving.draining:
             raise ShuttingDown("the server is shutting down and changes nothing any more")
 

@@ -77,6 +77,7 @@ class _Rule:
         self._wanted: Final = spec.public_shape
         if spec.batch_axis is not None:  # even where the graph has a 1: rows are fed one by one
             self._wanted[spec.batch_axis] = DYNAMIC
+        self._min_length: Final = spec.min_length
         self._max_length: Final = spec.max_length
         self._ragged_axis: Final = spec.ragged_axis or 0
         self._fixed: Final = [(axis, n) for axis, n in enumerate(self._wanted) if n != DYNAMIC]
@@ -91,6 +92,11 @@ class _Rule:
             raise ShapeMismatch(
                 f"input {self.name!r} may be {self._max_length} long on axis {self._ragged_axis},"
                 f" got {shape[self._ragged_axis]}"
+            )
+        if shape.count(0) == 1 and self._min_length > shape[self._ragged_axis]:
+            raise ShapeMismatch(
+                f"input {self.name!r} must be {self._min_length} long or more on axis"
+                f" {self._ragged_axis}, got {shape[self._ragged_axis]}"
             )
         if 0 in shape and max(shape) > _LARGEST_EMPTY:
             raise ShapeMismatch(

@@ -2,6 +2,8 @@
 
 import traceback
 
+import msgspec
+
 from snoozeml.core.plan import WorkerFailure
 from snoozeml.errors import Internal, InvalidInput, OutOfMemory, SnoozeError
 
@@ -23,6 +25,21 @@ def failure_of(error: Exception) -> WorkerFailure:
     named = _named(error)
     trace = "".join(traceback.format_exception(error))
     return WorkerFailure(code=named.code, message=named.message, traceback=trace)
+
+
+def encoded(failure: WorkerFailure) -> bytes:
+    """As JSON, in which half a surrogate pair is spelt out: it stands in many a message for a name
+    that is not UTF-8, and an answer that cannot be written would take the worker along."""
+    message, trace = failure.message, failure.traceback
+    return msgspec.json.encode(
+        msgspec.structs.replace(
+            failure, message=_spelt(message), traceback=None if trace is None else _spelt(trace)
+        )
+    )
+
+
+def _spelt(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _named(error: Exception) -> SnoozeError:

@@ -19,7 +19,7 @@ from snoozeml.wire.frames import Frame, Kind, header
 from snoozeml.wire.tensors import names_of
 from snoozeml.worker.batcher import Batcher, Pending, Run
 from snoozeml.worker.engines import Engine, LoadEngine, load_engine
-from snoozeml.worker.failures import failure_of
+from snoozeml.worker.failures import encoded, failure_of
 from snoozeml.worker.limits import Limits
 from snoozeml.worker.open_rows import layout_of
 from snoozeml.worker.pacing import AdaptivePace, FixedPace, Pace
@@ -89,16 +89,16 @@ def _serve(sock: socket.socket, load: LoadEngine) -> None:
         engine = load(spec)
         worker = _Worker(sock, reader, spec, engine)
     except Exception as error:  # whatever it is, the daemon must hear of it
-        _send(sock, Kind.LOAD_FAILED, failure_of(error))
+        _send(sock, Kind.LOAD_FAILED, encoded(failure_of(error)))
         return
     gc.freeze()  # what is loaded stays: no collection needs to look at it again
-    _send(sock, Kind.READY, WorkerReady(load_s=_clock() - started_at, device=engine.device))
+    ready = WorkerReady(load_s=_clock() - started_at, device=engine.device)
+    _send(sock, Kind.READY, msgspec.json.encode(ready))
     worker.run(frames)
 
 
-def _send(sock: socket.socket, kind: Kind, body: msgspec.Struct) -> None:
-    encoded = msgspec.json.encode(body)
-    sock.sendall(header(kind, len(encoded)) + encoded)
+def _send(sock: socket.socket, kind: Kind, body: bytes) -> None:
+    sock.sendall(header(kind, len(body)) + body)
 
 
 class _Worker:
@@ -237,7 +237,7 @@ class _Worker:
         self._post(Kind.ERROR, failure, request_id)
 
     def _post(self, kind: Kind, failure: WorkerFailure, request_id: int = 0) -> None:
-        body = msgspec.json.encode(failure)
+        body = encoded(failure)
         head = header(kind, len(body), codec=self._batches_to_report(), id=request_id)
         self._outbox.extend((head, body))
 

@@ -1,6 +1,7 @@
 """What a folder of Python code says about itself, without being run."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,8 @@ def test_what_has_no_rows_or_shall_not_be_merged_runs_alone(
         ('{"pythn": "x"}', ["unknown field `pythn`", "its keys are entrypoint, class, "]),
         ('{"tensor_format": "torch"}', ["Invalid enum value 'torch'", "$.tensor_format"]),
         ('{"env": {"A": 1}}', ["Expected `str`, got `int`", "$.env"]),
+        ('{"env": {"A=B": "x"}}', ["env: 'A=B'", "neither '=' nor NUL"]),
+        (r'{"env": {"A": "x\u0000"}}', ["env: 'A'", "NUL"]),
         ('{"class": ""}', ["length >= 1", "$.class"]),
         ('{"entrypoint": "../m.py"}', ["'../m.py' must lie in the model's folder"]),
         ('{"entrypoint": "/m.py"}', ["'/m.py' must lie in the model's folder"]),
@@ -93,6 +96,12 @@ def test_a_wrong_manifest_is_told_with_what_would_be_right(
         plan(tmp_path)
     assert all(word in error.value.message for word in words), error.value.message
     assert str(tmp_path) not in error.value.message
+
+
+def test_a_manifest_that_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(python_model(tmp_path) / "snooze_model.json")
+    with pytest.raises(ModelFailed, match="is not a regular file"):
+        plan(tmp_path)
 
 
 def test_interpreters_may_be_named_by_path_or_as_a_command(

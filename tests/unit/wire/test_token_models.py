@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from snoozeml.core.tensors import Signature, TensorSpec
 from snoozeml.errors import InvalidInput, ShapeMismatch
@@ -89,6 +90,14 @@ def test_an_input_that_is_too_long_is_told_the_limit() -> None:
     decode(ENCODER, input_ids=np.ones((3, 8)))
     message = refused(ENCODER, input_ids=np.ones((3, 9)))
     assert message == "shape mismatch: input 'input_ids' may be 8 long on axis 1, got 9"
+
+
+def test_an_input_that_is_too_short_is_told_the_limit_unless_there_are_no_rows() -> None:
+    encoder = Signature((replace(IDS, min_length=1), MASK), ENCODER.outputs)
+    decode(encoder, input_ids=np.zeros((0, 0)))
+    decode(encoder, input_ids=np.zeros((2, 1)))
+    message = refused(encoder, input_ids=np.zeros((2, 0)))
+    assert message == "shape mismatch: input 'input_ids' must be 1 long or more on axis 1, got 0"
 
 
 @pytest.mark.parametrize("outside", [-1, 100, 2**62])

@@ -1,8 +1,10 @@
 """Calls of every kind served by grpcio, on its asyncio server."""
 
+import asyncio
+import contextlib
 import errno
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -17,6 +19,10 @@ from snoozeml.fronts.tls import TlsFiles
 from snoozeml.wire.proto import health_pb2, oip_pb2, pool, snoozeml_pb2
 
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
+_NO_MESSAGE: Final = Failure(13, "Missing request message.", ())  # as pygrpc-native says it
+_STALLED_S: Final = 20.0
+"""How long a stream's client may leave an answer unread."""
+
 _FOR_EVER_S: Final = 24 * 3600.0
 
 _SERVICES: Final = (
@@ -35,12 +41,20 @@ class GrpcioServer:
     Args:
         address: numeric, with a port, of which 0 takes a free one; or `unix:` and a path.
         tls: the certificate to show; None: no TLS.
+        on_stalled: called with the address of a client that does not read what a stream sends.
 
     Raises:
         OSError: the address cannot be had.
     """
 
-    def __init__(self, address: str, max_request_bytes: int, tls: TlsFiles | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        max_request_bytes: int,
+        tls: TlsFiles | None = None,
+        on_stalled: Callable[[str], None] = lambda peer: None,
+    ) -> None:
+        self._on_stalled = on_stalled
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", max_request_bytes),
@@ -59,7 +73,7 @@ class GrpcioServer:
 
     async def start(self, app: GrpcApp) -> None:
         """Accept connections."""
-        self._server.add_generic_rpc_handlers([_Methods(app)])
+        self._server.add_generic_rpc_handlers([_Methods(app, self._on_stalled)])
         enable_server_reflection(_SERVICES, self._server, pool.Default())
         await self._server.start()
 
@@ -77,30 +91,47 @@ class GrpcioServer:
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no types
     """An application as grpcio asks for it."""
 
-    def __init__(self, app: GrpcApp) -> None:
+    def __init__(self, app: GrpcApp, on_stalled: Callable[[str], None]) -> None:
         self._app = app
+        self._on_stalled = on_stalled
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         path: str = handler_call_details.method
         if (unary := self._app.unary.get(path)) is not None:
-            return grpc.unary_unary_rpc_method_handler(partial(self._unary, unary))
+            # As a stream: where a client closes its side without a message, grpcio never ends a
+            # call that it takes to be unary.
+            return grpc.stream_stream_rpc_method_handler(partial(self._unary, unary))
         if (streaming := self._app.streaming.get(path)) is not None:
             return grpc.stream_stream_rpc_method_handler(partial(self._stream, streaming))
         return None
 
-    async def _unary(self, handler: Unary, body: bytes, context: Any) -> bytes:
-        outcome = await self._app.answer(handler, _call(context), body)
+    async def _unary(self, handler: Unary, _messages: Any, context: Any) -> None:
+        call, body = _call(context), await context.read()
+        if body is grpc.aio.EOF:
+            await _abort(context, _NO_MESSAGE)
+        outcome = await self._app.answer(handler, call, body)
         if isinstance(outcome, Failure):
-            return await _abort(context, outcome)
+            await _abort(context, outcome)
         context.set_trailing_metadata(tuple(outcome.trailing))
-        return outcome.body
+        await _write(context, outcome.body)
 
     async def _stream(
         self, handler: Streaming, messages: AsyncIterator[bytes], context: Any
     ) -> None:
-        call = _call(context)
+        call, serving = _call(context), asyncio.current_task()
+        assert serving is not None
+
+        async def write(message: bytes) -> None:
+            try:
+                async with asyncio.timeout(_STALLED_S):
+                    await _write(context, message)
+            except TimeoutError:
+                # To end the call in order would mean to wait for the client, too.
+                serving.cancel()
+                self._on_stalled(context.peer())
+
         try:
-            await handler(call, messages, context.write)
+            await handler(call, messages, write)
         except Exception as error:  # whatever it is, the client must hear of it
             await _abort(context, failure_of(error, call))
 
@@ -114,6 +145,12 @@ def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:
         return grpc.ssl_server_certificate_configuration([pair], identity.client_ca)
 
     return grpc.dynamic_ssl_server_credentials(current(), current, tls.asks_for_certificates)
+
+
+async def _write(context: Any, message: bytes) -> None:
+    # The client has left; the cancellation that tells so is on its way.
+    with contextlib.suppress(grpc.aio.InternalError):
+        await context.write(message)
 
 
 def _call(context: Any) -> Call:

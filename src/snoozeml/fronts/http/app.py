@@ -19,7 +19,7 @@ from snoozeml.errors import (
 )
 from snoozeml.fronts.http.body import refuse_body
 from snoozeml.fronts.http.replies import Headers, send_error
-from snoozeml.fronts.http.request import Request
+from snoozeml.fronts.http.request import SCOPE_KEY, Request
 from snoozeml.fronts.manners import new_request_id
 
 _log = logging.getLogger("snoozeml.http")
@@ -65,6 +65,7 @@ class HttpApp:
                     if route.takes(path):
                         await route.answer(request, scope, receive, send)
                         return
+            scope[SCOPE_KEY] = request
             scope["app"] = self  # Starlette raises its 404 and 405 only inside an application
             await self._cold(scope, receive, _echoing(request, send))
         except Cancelled:

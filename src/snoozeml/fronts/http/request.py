@@ -9,6 +9,9 @@ from snoozeml.fronts.http.compression import ENCODINGS
 from snoozeml.fronts.manners import usable_request_id
 from snoozeml.serving.auth import CREDENTIAL_HEADERS
 
+SCOPE_KEY: Final = "snoozeml.request"
+"""Where routes that Starlette calls find the request in their scope."""
+
 BINARY: Final = b"application/octet-stream"
 
 _AS_THEY_ARE: Final = {

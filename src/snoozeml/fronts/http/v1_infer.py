@@ -41,8 +41,7 @@ class V1Infer:
         check_media_type(request)
         body = await self._bodies.read(request, receive)
         arrived_at = time.monotonic()
-        text = body[0] if len(body) == 1 else b"".join(body)
-        timeout_s = IN_V1.asked_for(request, text) or config.request_timeout_secs
+        timeout_s = IN_V1.asked_for(request, body) or config.request_timeout_secs
         connection = connection_of(scope)
         inference = InferenceRequest(
             model_id,

@@ -29,6 +29,7 @@ _ENDPOINTS = {
     "pin": "/v1/models/{id}/pin",
     "unpin": "/v1/models/{id}/unpin",
     "refresh": "/v1/models/refresh",
+    "upload": "/v1/models/upload",
     "v2": "/v2",
 }
 

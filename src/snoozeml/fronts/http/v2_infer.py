@@ -93,10 +93,17 @@ def _json_bytes(request: Request, body_bytes: int) -> int | None:
     )
 
 
-def _beginning(body: Sequence[bytes], size_bytes: int | None) -> bytes:
-    if len(body) == 1 or (size_bytes is not None and len(body[0]) >= size_bytes):
-        return body[0][:size_bytes]
-    return b"".join(body)[:size_bytes]
+def _beginning(body: Sequence[bytes], size_bytes: int | None) -> Sequence[bytes]:
+    """The first so many bytes of a body; None: all of them."""
+    if size_bytes is None:
+        return body
+    beginning: list[bytes] = []
+    for piece in body:
+        beginning.append(piece[:size_bytes])
+        size_bytes -= len(beginning[-1])
+        if not size_bytes:
+            break
+    return beginning
 
 
 def _content_headers(json_bytes: int | None) -> Headers:

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from snoozeml.errors import InvalidInput, NotSupported
 from snoozeml.fronts.http.body import BodyReader
 from snoozeml.fronts.http.guard import Guard, principal_of
-from snoozeml.fronts.http.request import Request as Head
+from snoozeml.fronts.http.request import SCOPE_KEY
 from snoozeml.serving.auth import Action
 from snoozeml.serving.oip import OpenInference
 
@@ -143,7 +143,7 @@ class V2Routes:
         return Response()
 
     async def _body(self, request: Request, form: type[Any]) -> Any:
-        pieces = await self._bodies.read(Head(request.scope), request.receive)
+        pieces = await self._bodies.read(request.scope[SCOPE_KEY], request.receive)
         try:
             return msgspec.json.decode(b"".join(pieces) or b"{}", type=form)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -49,7 +49,7 @@ class StoredTensor(NamedTuple):
     """Where a tensor lies.
 
     Attributes:
-        file: absolute path.
+        file: absolute path without links: the engine follows none out of the weights' folder.
         offset: in bytes from the file's beginning.
     """
 
@@ -132,7 +132,7 @@ def _shards(folder: Path) -> list[Path]:
 def _read_file(file: Path) -> dict[str, StoredTensor]:
     header, data_start = _read_header(file)
     data_bytes = file.stat().st_size - data_start
-    tensors = {}
+    tensors, real = {}, file.resolve()
     for name, raw in header.items():
         if name == "__metadata__":
             continue
@@ -143,7 +143,7 @@ def _read_file(file: Path) -> dict[str, StoredTensor]:
         _check(file, name, entry, data_bytes)
         start, end = entry.data_offsets
         tensors[name] = StoredTensor(
-            file, entry.dtype, entry.shape, data_start + start, end - start
+            real, entry.dtype, entry.shape, data_start + start, end - start
         )
     _check_overlaps(file, tensors)
     return tensors

@@ -1,6 +1,7 @@
 """An ONNX graph under construction: a value is a name, and each call adds an operator."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -51,12 +52,10 @@ class Graph:
 
     Args:
         tensors: the checkpoint's, by name.
-        folder: absolute; all the checkpoint's files lie in it or below.
     """
 
-    def __init__(self, tensors: dict[str, StoredTensor], folder: Path) -> None:
+    def __init__(self, tensors: dict[str, StoredTensor]) -> None:
         self._tensors: Final = tensors
-        self._folder: Final = folder
         self._nodes: Final[list[Any]] = []
         self._weights: Final[dict[Value, StoredTensor]] = {}
         self._constants: Final[dict[bytes, TensorProto]] = {}
@@ -147,14 +146,15 @@ class Graph:
         Returns:
             The folder that the graph's weights are relative to; None: the graph's own.
         """
-        in_place = all(_can_be_mapped(tensor) for tensor in self._weights.values())
-        if in_place:
-            initializers = [_refer(*item, self._folder) for item in self._weights.items()]
+        folder = None
+        if all(_can_be_mapped(tensor) for tensor in self._weights.values()):
+            folder = _common_folder(tensor.file for tensor in self._weights.values())
+            initializers = [_refer(*item, folder) for item in self._weights.items()]
         else:
             initializers = _copy(self._weights, draft / WEIGHTS_FILE)
         model = self._model([*self._constants.values(), *initializers])
         (draft / GRAPH_FILE).write_bytes(model.SerializeToString())
-        return self._folder if in_place else None
+        return folder
 
     def _model(self, initializers: list[TensorProto]) -> ModelProto:
         graph = helper.make_graph(
@@ -231,6 +231,11 @@ class Weights:
 
 def _can_be_mapped(tensor: StoredTensor) -> bool:
     return tensor.dtype == "F32" and tensor.offset % 4 == 0
+
+
+def _common_folder(files: Iterable[Path]) -> Path:
+    """The one below which all files lie."""
+    return Path(os.path.commonpath({file.parent for file in files}))
 
 
 def _refer(name: str, stored: StoredTensor, folder: Path) -> TensorProto:

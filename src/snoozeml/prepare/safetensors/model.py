@@ -4,6 +4,7 @@ The graph is built from the architecture, with operators that are fused already;
 optimise. Its weights stay in the checkpoint, where workers map them.
 """
 
+import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -81,9 +82,11 @@ def _folder(job: PrepareJob) -> Path:
 def _source(path: Path, folder: Path, checkpoint: list[Path], modules: list[Module]) -> Source:
     listed = [folder / name for name in (INDEX_FILE, MODULES_FILE) if (folder / name).is_file()]
     inner = [file for module in modules for file in (*module.files, *module.weights)]
-    source = Source.of(path, [folder / CONFIG_FILE, *checkpoint, *listed, *inner])
+    files = [folder / CONFIG_FILE, *checkpoint, *listed, *inner]
+    source = Source.of(path, files)
     # The plan refers to the files where they are: a copy elsewhere needs a plan of its own.
-    return replace(source, content=source.content + str(folder.resolve()).encode())
+    places = b"\0".join(os.fsencode(file.resolve()) for file in files)
+    return replace(source, content=source.content + places)
 
 
 def _make_plan(job: PrepareJob, checkpoint: list[Path], modules: list[Module], draft: Path) -> Plan:
@@ -132,7 +135,7 @@ def build(folder: Path, checkpoint: list[Path], modules: list[Module]) -> Graph:
     config = Config.read(folder / CONFIG_FILE)
     family, add_architecture = find(config)
     config = config.renamed(family.names)
-    graph = Graph(read_checkpoint(checkpoint) | module_tensors(modules), folder)
+    graph = Graph(read_checkpoint(checkpoint) | module_tensors(modules))
     if modules and family.encode is not None:
         encoded = family.encode(graph, config)
         states(graph, config, encoded)

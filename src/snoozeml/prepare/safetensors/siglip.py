@@ -54,8 +54,10 @@ def _text_inputs(g: Graph, config: Config, group: str | None) -> tuple[Value, Va
     """Token ids, and a mask for attention."""
     shape = ("batch", config.size("max_position_embeddings"))
     words = (0, config.size("vocab_size"))
-    ids = TensorSpec("input_ids", "INT64", shape, batch_axis=0, bounds=words, group=group)
-    mask = TensorSpec("attention_mask", "INT64", shape, batch_axis=0, default="ones", group=group)
+    ids = TensorSpec("input_ids", "INT64", shape, 0, bounds=words, group=group)
+    mask = TensorSpec(
+        "attention_mask", "INT64", shape, 0, bounds=(0, 2), default="ones", group=group
+    )
     return g.input(ids), g.op("Cast", g.input(mask), to=TensorProto.INT32)
 
 

@@ -177,6 +177,7 @@ def token_inputs(
         _SHAPE,
         batch_axis=0,
         ragged_axis=1,
+        min_length=1,
         max_length=max_length,
         bounds=(0, config.size("vocab_size")),
         group=group,
@@ -187,6 +188,7 @@ def token_inputs(
         _SHAPE,
         batch_axis=0,
         ragged_axis=1,
+        bounds=(0, 2),
         default="ones",
         group=group,
     )

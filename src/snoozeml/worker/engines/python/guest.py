@@ -115,7 +115,7 @@ def predict(model: Any, inputs: dict[str, Any]) -> Mapping[str, Any]:
     if not outputs:
         raise BadOutput("predict returned no outputs")
     for name in outputs:
-        if not isinstance(name, str):
+        if not isinstance(name, str) or not _is_unicode(name):
             raise BadOutput(f"predict must name outputs by text, not by {_a(name)}")
     return outputs
 
@@ -133,7 +133,7 @@ def loading_failure(error: BaseException, folder: str) -> Failure:
 def running_failure(error: BaseException, folder: str) -> Failure:
     """Words for an exception of `predict`; this machine's folders are not among them."""
     trace = _trace(error)
-    text = " ".join(str(error).replace(folder + os.sep, "").split())[:_LONGEST_MESSAGE]
+    text = " ".join(_text_of(error).replace(folder + os.sep, "").split())[:_LONGEST_MESSAGE]
     message = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, MemoryError) or "out of memory" in text.lower():
         return "out_of_memory", f"out of memory: {message}", trace
@@ -145,6 +145,13 @@ def running_failure(error: BaseException, folder: str) -> Failure:
     return ("invalid_input" if is_clients else "inference_failed"), message, trace
 
 
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # the model's own class, with a mistake of its own
+        return ""
+
+
 def _trace(error: BaseException) -> str:
     """The traceback from where the model's code begins; empty if it was not there at all."""
     place = error.__traceback__
@@ -153,6 +160,15 @@ def _trace(error: BaseException) -> str:
     if place is None:
         return ""
     return "".join(traceback.format_exception(type(error), error, place))
+
+
+def _is_unicode(text: str) -> bool:
+    """False where there is half a surrogate pair, as in names of files that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _a(value: Any) -> str:
@@ -190,6 +206,8 @@ def _texts(name: str, found: Any) -> Any:
     for index, text in enumerate(found.flat):
         if not isinstance(text, (str, bytes)):
             raise BadOutput(f"output {name!r} holds {_a(text)}, where numbers or text are wanted")
+        if isinstance(text, str) and not _is_unicode(text):
+            raise BadOutput(f"output {name!r} holds text with half a surrogate pair: {text!r:.80}")
         texts.flat[index] = text
     return texts
 

@@ -1,0 +1,28 @@
+"""What a full disk is called."""
+
+import errno
+import shutil
+from pathlib import Path
+from typing import Final
+
+from snoozeml.errors import PayloadTooLarge
+
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def out_of_space(error: OSError, folder: Path) -> PayloadTooLarge | None:
+    """The failure to be told if a disk, a quota or a limit on files is exhausted.
+
+    Args:
+        folder: where it was written to.
+    """
+    return no_room(folder) if error.errno in _NO_SPACE else None
+
+
+def no_room(folder: Path) -> PayloadTooLarge:
+    """There is not enough room where models are kept."""
+    free_bytes = shutil.disk_usage(folder).free
+    return PayloadTooLarge(
+        f"the model does not fit on the disk that the models are on: {free_bytes} bytes are free "
+        "there now"
+    )

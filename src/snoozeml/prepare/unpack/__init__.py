@@ -1,0 +1,1 @@
+"""The unpack process: takes a folder out of an archive that a stranger made."""

@@ -1,0 +1,1 @@
+"""Models that clients send: received, checked, put in their place, all of it or nothing."""

@@ -1,0 +1,86 @@
+"""What must change for an upload to become the model of its id: decided here, done elsewhere."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from snoozeml.config.keys import ConfigError
+from snoozeml.config.schema import Configuration, ModelConfig
+from snoozeml.config.writing import NEW_FILE, with_entry
+from snoozeml.errors import InvalidInput
+from snoozeml.serving.uploads.change import Change, Moved, Rewritten
+from snoozeml.serving.uploads.drafts import Draft
+from snoozeml.serving.uploads.wish import Wish
+
+
+def change_for(wish: Wish, draft: Draft, now: Configuration, models_dir: Path) -> Change:
+    """How the model in a draft gets its place.
+
+    Args:
+        now: what there is at present.
+        models_dir: without links.
+
+    Raises:
+        InvalidInput: there is a model of this id that may not be replaced, or something else has
+            its place, or the configuration cannot be edited.
+        OSError: the configuration cannot be read.
+    """
+    link = models_dir / wish.model_id
+    before = next((model for model in now.models if model.id == wish.model_id), None)
+    refuse_taken(wish, before is not None)
+    place = _in_the_way(link, before, models_dir)
+    if place is not None:
+        _refuse_shared(place, wish.model_id, now.models)
+    return Change(
+        folder=draft.folder,
+        link=link,
+        target=os.path.relpath(draft.content(wish.model_id), models_dir),
+        target_before=str(link.readlink()) if link.is_symlink() else None,
+        moved=None if place is None else Moved(place, draft.replaced / place.name),
+        rewritten=_rewritten(wish, now.server.config_path or models_dir / NEW_FILE),
+    )
+
+
+def refuse_taken(wish: Wish, is_taken: bool) -> None:
+    """Raises InvalidInput: there is such a model, and nobody said that it is to be replaced."""
+    if is_taken and not wish.overwrite:
+        raise InvalidInput(
+            f"there is a model {wish.model_id!r} already; send overwrite=true to replace it, or "
+            "another model_id"
+        )
+
+
+def _in_the_way(link: Path, before: ModelConfig | None, models_dir: Path) -> Path | None:
+    """What has to give way beside the link itself. Nothing outside the models folder does.
+
+    Raises:
+        InvalidInput: the link's place is taken by something that is not this model.
+    """
+    if link.is_symlink():
+        return None
+    if link.exists():
+        if before is None or link not in (before.path, *before.path.parents):
+            raise InvalidInput(f"{link.name!r} in the models folder is no model; use another id")
+        return link
+    is_ours = before is not None and models_dir in before.path.parents
+    return before.path if before is not None and is_ours else None
+
+
+def _refuse_shared(place: Path, model_id: str, models: Sequence[ModelConfig]) -> None:
+    others = [m.id for m in models if m.id != model_id and place in (m.path, *m.path.parents)]
+    if others:
+        raise InvalidInput(
+            f"{place.name!r} would be replaced, and {', '.join(others)} lies there, too; move one "
+            "of them first"
+        )
+
+
+def _rewritten(wish: Wish, file: Path) -> Rewritten | None:
+    """The configuration with the settings that were sent; None: it can stay as it is."""
+    before = file.read_bytes() if file.exists() else None
+    text = "" if before is None else before.decode("utf-8-sig")
+    try:
+        after = with_entry(file, text, wish.model_id, wish.settings)
+    except ConfigError as error:
+        raise InvalidInput(str(error)) from None
+    return None if after == text else Rewritten(file, before, after.encode())
