@@ -101,7 +101,6 @@ class Daemon:
             pools=pools,
             loads_at_once=server.max_concurrent_loads or max(1, cores // 2),
         )
-
         authoriser = Authoriser(self._configuration.auth)
         tls = TlsFiles.of(server)
 
@@ -140,7 +139,6 @@ class Daemon:
             registry.apply(self._configuration.models)
             await http.listen(listener)
             if grpc is not None:
-                limit_bytes = server.max_request_bytes
                 await grpc.start(GrpcApp.over(serving, registry, control, authoriser, limit_bytes))
             self._heed_signals(control, tasks)
             self._warn(self._configuration)

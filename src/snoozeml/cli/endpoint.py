@@ -136,7 +136,10 @@ class Endpoint:
                 plain = self.url.replace("https", "http", 1)
                 return f"no TLS with {self.url} ({reason}); a daemon without TLS is at {plain}"
             case http.client.HTTPException() | ConnectionError():
-                return f"{self.url} broke off without an HTTP answer. Is this a SnoozeML daemon?"
+                return (
+                    f"{self.url} broke off without an HTTP answer. Is this a SnoozeML daemon? "
+                    "One with TLS is reached by https://"
+                )
             case _:
                 return f"cannot reach {self.url}: {getattr(error, 'strerror', None) or error}"
 

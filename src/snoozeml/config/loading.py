@@ -76,7 +76,8 @@ def load(overrides: Overrides, environ: Mapping[str, str]) -> Configuration:
 
 def _from_flags(overrides: Overrides, base: Path) -> dict[str, Any]:
     flags = structs.asdict(overrides)
-    given = {key: flags[key] for key in OUTER_KEYS if flags.get(key) is not None}
+    del flags["auth"]  # which `resolve` checks
+    given = {key: value for key, value in flags.items() if value is not None}
     try:
         return check_keys(given, OUTER_KEYS, _flag, base)
     except ConfigError as error:
