@@ -38,11 +38,23 @@ class Daemon:
     """
 
     def __init__(
-        self, models_dir: Path, cache_dir: Path, *, env: Mapping[str, str] | None = None
+        self,
+        models_dir: Path,
+        cache_dir: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        grpc_port: int = 0,
     ) -> None:
         ready, ready_fd = os.pipe()
         command = [sys.executable, "-m", "snoozeml", "serve", "--host", "127.0.0.1", "--port", "0"]
-        command += ["--grpc-port", "0", "--models-dir", str(models_dir), "--log-format", "json"]
+        command += [
+            "--grpc-port",
+            str(grpc_port),
+            "--models-dir",
+            str(models_dir),
+            "--log-format",
+            "json",
+        ]
         self._process = subprocess.Popen(
             [*command, "--ready-fd", str(ready_fd)],
             env={**os.environ, "SNOOZE_CACHE_DIR": str(cache_dir), **(env or {})},
