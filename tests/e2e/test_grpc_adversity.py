@@ -112,7 +112,7 @@ def broken_messages(client: Client, daemon: Daemon) -> None:
 
 
 def cancelled_calls(client: Client, daemon: Daemon) -> None:
-    calls = [client.channel.unary_unary(INFER).future(GOOD) for _ in range(20)]
+    calls = [client.channel.unary_unary(INFER).future(GOOD) for _ in range(4)]
     for call in calls:
         call.cancel()
 
@@ -140,7 +140,7 @@ def connections_that_break(client: Client, daemon: Daemon) -> None:
     ("misbehave", "times"),
     [
         (broken_messages, 60),
-        (cancelled_calls, 50),
+        (cancelled_calls, 250),
         (reset_streams, 200),
         (half_closed_streams, 200),
         (connections_that_break, 100),

@@ -1,5 +1,6 @@
 """Calls of every kind served by grpcio, on its asyncio server."""
 
+import contextlib
 import errno
 import time
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ from snoozeml.fronts.tls import TlsFiles
 from snoozeml.wire.proto import health_pb2, oip_pb2, pool, snoozeml_pb2
 
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
+_NO_MESSAGE: Final = Failure(13, "Missing request message.", ())  # as pygrpc-native says it
 _FOR_EVER_S: Final = 24 * 3600.0
 
 _SERVICES: Final = (
@@ -83,26 +85,37 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no t
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         path: str = handler_call_details.method
         if (unary := self._app.unary.get(path)) is not None:
-            return grpc.unary_unary_rpc_method_handler(partial(self._unary, unary))
+            # As a stream: where a client closes its side without a message, grpcio never ends a
+            # call that it takes to be unary.
+            return grpc.stream_stream_rpc_method_handler(partial(self._unary, unary))
         if (streaming := self._app.streaming.get(path)) is not None:
             return grpc.stream_stream_rpc_method_handler(partial(self._stream, streaming))
         return None
 
-    async def _unary(self, handler: Unary, body: bytes, context: Any) -> bytes:
-        outcome = await self._app.answer(handler, _call(context), body)
+    async def _unary(self, handler: Unary, _messages: Any, context: Any) -> None:
+        call, body = _call(context), await context.read()
+        if body is grpc.aio.EOF:
+            await _abort(context, _NO_MESSAGE)
+        outcome = await self._app.answer(handler, call, body)
         if isinstance(outcome, Failure):
-            return await _abort(context, outcome)
+            await _abort(context, outcome)
         context.set_trailing_metadata(tuple(outcome.trailing))
-        return outcome.body
+        await _write(context, outcome.body)
 
     async def _stream(
         self, handler: Streaming, messages: AsyncIterator[bytes], context: Any
     ) -> None:
         call = _call(context)
         try:
-            await handler(call, messages, context.write)
+            await handler(call, messages, partial(_write, context))
         except Exception as error:  # whatever it is, the client must hear of it
             await _abort(context, failure_of(error, call))
+
+
+async def _write(context: Any, message: bytes) -> None:
+    # The client has left; the cancellation that tells so is on its way.
+    with contextlib.suppress(grpc.aio.InternalError):
+        await context.write(message)
 
 
 def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:
