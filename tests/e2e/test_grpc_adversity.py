@@ -34,15 +34,18 @@ from e2e.grpc_client import (
     tensor,
 )
 from snoozeml.wire.proto.oip_pb2 import ModelInferRequest
-from snoozeml.wire.proto.snoozeml_pb2 import ModelInferResponse, TensorData
+from snoozeml.wire.proto.snoozeml_pb2 import DataType, ModelInferResponse, TensorData
 
 ROW = np.array([[5.1, 3.5, 1.4, 0.2]], np.float32)
 GOOD = request("iris", tensor("X", ROW))
+MIB = 2**20
 LIBRARIES = ("native", "grpcio")
 
 
 def x(shape: list[int], raw: bytes) -> bytes:
-    return request("iris", TensorData(name="X", shape=shape, data_type=1, raw_data=raw))
+    return request(
+        "iris", TensorData(name="X", shape=shape, data_type=DataType.DATA_TYPE_FP32, raw_data=raw)
+    )
 
 
 def oip(*raw: bytes, shape: list[int] | None = None, contents: list[float] | None = None) -> bytes:
@@ -106,6 +109,10 @@ def _descriptors(daemon: Daemon) -> int:
     return len(list(Path(f"/proc/{daemon.pid}/fd").iterdir()))
 
 
+def _has_grpcio(daemon: Daemon) -> bool:
+    return any("cygrpc" in file for file in processes.mapped_files(daemon.pid))
+
+
 def broken_messages(client: Client, daemon: Daemon) -> None:
     for method, body in BROKEN.values():
         client.call(method, body)
@@ -158,15 +165,21 @@ def test_nothing_leaks(
     for _ in range(times):
         misbehave(client, over_grpc)
     eventually(lambda: _descriptors(over_grpc) <= descriptors + 2, "descriptors are flat")
-    assert processes.resident_bytes(over_grpc.pid) - memory < 4 * 2**20
+    # grpcio's threads keep much of what they free; that levels off at some 50 MB.
+    limit = 64 * MIB if _has_grpcio(over_grpc) else 4 * MIB
+    assert processes.resident_bytes(over_grpc.pid) - memory < limit
     client.infer("iris", tensor("X", ROW))
     assert over_grpc.workers() == workers
     assert [r for r in over_grpc.log() if r["level"] == "error"] == []
 
 
-def test_a_slow_reader_is_not_read_from(over_grpc: Daemon, client: Client) -> None:
-    """A client that sends and does not read its answers must not fill the daemon's memory."""
-    big = request("FP32", tensor("x", np.zeros((1, 2**18), np.float32)))  # 1 MiB there and back
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_client_that_does_not_read_fills_no_memory_and_holds_nothing_up(
+    serve: Serve, models_dir: Path, library: str
+) -> None:
+    models.identity_model(models_dir / "echo.onnx")
+    daemon = serve(SNOOZE_GRPC_LIBRARY=library)
+    big = request("echo", tensor("x", np.zeros((1, 2**18), np.float32)))  # 1 MiB there and back
     sent = itertools.count()
     hold = threading.Event()
 
@@ -174,15 +187,17 @@ def test_a_slow_reader_is_not_read_from(over_grpc: Daemon, client: Client) -> No
         while next(sent) < 2000 and not hold.is_set():
             yield big
 
-    call = client.channel.stream_stream(INFER_STREAM)(bodies())
-    next(call)
-    before = processes.resident_bytes(over_grpc.pid)
-    hold.wait(3)  # enough to send all of it, if it were read
-    assert processes.resident_bytes(over_grpc.pid) - before < 400 * 2**20
-    hold.set()
-    call.cancel()
-    assert client.infer("iris", tensor("X", ROW))
+    with Client(daemon.ready["grpc"]) as client:
+        call = client.channel.stream_stream(INFER_STREAM)(bodies())
+        next(call)
+        before = processes.resident_bytes(daemon.pid)
+        hold.wait(3)  # enough to send all of it, if it were read
+        assert processes.resident_bytes(daemon.pid) - before < 600 * 2**20
+        hold.set()
+        call.cancel()
+        assert client.infer("echo", tensor("x", np.zeros((1, 1))))
     assert next(sent) < 2000
+    assert daemon.stop() == 0
 
 
 # The end
@@ -250,16 +265,18 @@ def test_http_and_grpc_share_batches(serve: Serve, models_dir: Path) -> None:
     daemon = serve(settings)
     assert daemon.infer("echo", http.tensor("x", [1, 1], [0])).status == 200
 
+    connection = Client(daemon.ready["grpc"])
+
     def over_http(number: int) -> tuple[int, float]:
         reply = daemon.infer("echo", http.tensor("x", [1, 1], [number]))
         return int(reply.headers["x-snooze-batch-size"]), reply.outputs()["y"][0]
 
     def over_grpc(number: int) -> tuple[int, float]:
-        reply = client.call(INFER, request("echo", tensor("x", np.array([[number]]))))
+        reply = connection.call(INFER, request("echo", tensor("x", np.array([[number]]))))
         assert isinstance(reply, Reply)
         return int(reply.trailing["x-snooze-batch-size"]), outputs(reply.body)["y"].item()
 
-    with Client(daemon.ready["grpc"]) as client, ThreadPoolExecutor(16) as pool:
+    with connection, ThreadPoolExecutor(16) as pool:
         answers = [
             pool.submit(over_http if number % 2 else over_grpc, number) for number in range(16)
         ]

@@ -1,12 +1,14 @@
 """grpcio behind the scenes, for the calls that pygrpc-native passes on.
 
 It takes 17 MB, so it is started when the first of them comes. Until then there is only a socket;
-from then on bytes are carried between the two.
+from then on bytes are carried between the two. There is one connection for each of a client's.
 """
 
 import asyncio
 import contextlib
 import importlib
+import itertools
+import socket
 import tempfile
 from asyncio import StreamReader, StreamWriter
 from pathlib import Path
@@ -34,7 +36,8 @@ class Backstage:
         self._starting = asyncio.Lock()
         self._listener: asyncio.Server | None = None
         self._server: GrpcServer | None = None
-        self._carrying: set[asyncio.Task[None]] = set()
+        self._carrying: dict[str, asyncio.Task[None]] = {}
+        self._numbers = itertools.count()
 
     async def listen(self) -> None:
         self._listener = await asyncio.start_unix_server(self._accept, self.path)
@@ -53,20 +56,33 @@ class Backstage:
     def _leave(self) -> None:
         if self._listener is not None:
             self._listener.close()
-        for task in self._carrying:
+        for task in list(self._carrying.values()):
             task.cancel()
         self._folder.cleanup()
 
     def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(self._carry(reader, writer))
-        self._carrying.add(task)
-        task.add_done_callback(self._carrying.discard)
+        # The path that we connect from is what grpcio calls its client.
+        path = str(Path(self._folder.name, str(next(self._numbers))))
+        task = asyncio.get_running_loop().create_task(self._carry(path, reader, writer))
+        self._carrying[f"unix:{path}"] = task
+        task.add_done_callback(lambda _: self._forget(path))
 
-    async def _carry(self, reader: StreamReader, writer: StreamWriter) -> None:
+    def _forget(self, path: str) -> None:
+        del self._carrying[f"unix:{path}"]
+        Path(path).unlink(missing_ok=True)
+
+    def _cut(self, peer: str) -> None:
+        """Close the connection of a client that does not read. Its calls would stay for ever:
+        pygrpc-native does not tell of clients that leave meanwhile.
+        """
+        if peer in self._carrying:
+            self._carrying[peer].cancel()
+
+    async def _carry(self, path: str, reader: StreamReader, writer: StreamWriter) -> None:
         """Carry bytes both ways until one side closes."""
         with contextlib.closing(writer), contextlib.suppress(OSError):
             await self._ensure_server()
-            inner_reader, inner_writer = await asyncio.open_unix_connection(self._inner)
+            inner_reader, inner_writer = await self._connect_from(path)
             with contextlib.closing(inner_writer):
                 ways = [
                     asyncio.create_task(_copy(reader, inner_writer)),
@@ -78,13 +94,22 @@ class Backstage:
                     for way in ways:
                         way.cancel()
 
+    async def _connect_from(self, path: str) -> tuple[StreamReader, StreamWriter]:
+        sock = socket.socket(socket.AF_UNIX)
+        sock.setblocking(False)
+        sock.bind(path)
+        await asyncio.get_running_loop().sock_connect(sock, self._inner)
+        return await asyncio.open_unix_connection(sock=sock)
+
     async def _ensure_server(self) -> None:
         async with self._starting:
             if self._server is not None:
                 return
             # Importing it takes a tenth of a second, for which the loop must not stand still.
             grpcio = await asyncio.to_thread(importlib.import_module, "snoozeml.fronts.grpc.grpcio")
-            server: GrpcServer = grpcio.GrpcioServer(f"unix:{self._inner}", self._max_request_bytes)
+            server: GrpcServer = grpcio.GrpcioServer(
+                f"unix:{self._inner}", self._max_request_bytes, on_stalled=self._cut
+            )
             await server.start(self._app)
             self._server = server
 

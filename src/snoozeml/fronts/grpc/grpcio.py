@@ -1,9 +1,10 @@
 """Calls of every kind served by grpcio, on its asyncio server."""
 
+import asyncio
 import contextlib
 import errno
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -19,6 +20,9 @@ from snoozeml.wire.proto import health_pb2, oip_pb2, pool, snoozeml_pb2
 
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 _NO_MESSAGE: Final = Failure(13, "Missing request message.", ())  # as pygrpc-native says it
+_STALLED_S: Final = 20.0
+"""How long a stream's client may leave an answer unread."""
+
 _FOR_EVER_S: Final = 24 * 3600.0
 
 _SERVICES: Final = (
@@ -37,12 +41,20 @@ class GrpcioServer:
     Args:
         address: numeric, with a port, of which 0 takes a free one; or `unix:` and a path.
         tls: the certificate to show; None: no TLS.
+        on_stalled: called with the address of a client that does not read what a stream sends.
 
     Raises:
         OSError: the address cannot be had.
     """
 
-    def __init__(self, address: str, max_request_bytes: int, tls: TlsFiles | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        max_request_bytes: int,
+        tls: TlsFiles | None = None,
+        on_stalled: Callable[[str], None] = lambda peer: None,
+    ) -> None:
+        self._on_stalled = on_stalled
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", max_request_bytes),
@@ -61,7 +73,7 @@ class GrpcioServer:
 
     async def start(self, app: GrpcApp) -> None:
         """Accept connections."""
-        self._server.add_generic_rpc_handlers([_Methods(app)])
+        self._server.add_generic_rpc_handlers([_Methods(app, self._on_stalled)])
         enable_server_reflection(_SERVICES, self._server, pool.Default())
         await self._server.start()
 
@@ -79,8 +91,9 @@ class GrpcioServer:
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no types
     """An application as grpcio asks for it."""
 
-    def __init__(self, app: GrpcApp) -> None:
+    def __init__(self, app: GrpcApp, on_stalled: Callable[[str], None]) -> None:
         self._app = app
+        self._on_stalled = on_stalled
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         path: str = handler_call_details.method
@@ -105,9 +118,20 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no t
     async def _stream(
         self, handler: Streaming, messages: AsyncIterator[bytes], context: Any
     ) -> None:
-        call = _call(context)
+        call, serving = _call(context), asyncio.current_task()
+        assert serving is not None
+
+        async def write(message: bytes) -> None:
+            try:
+                async with asyncio.timeout(_STALLED_S):
+                    await _write(context, message)
+            except TimeoutError:
+                # To end the call in order would mean to wait for the client, too.
+                serving.cancel()
+                self._on_stalled(context.peer())
+
         try:
-            await handler(call, messages, partial(_write, context))
+            await handler(call, messages, write)
         except Exception as error:  # whatever it is, the client must hear of it
             await _abort(context, failure_of(error, call))
 
