@@ -10,7 +10,7 @@ MODELS := demo/models
 export ORT_DISABLE_TELEMETRY := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo run check test soak bench golden docs clean
+.PHONY: help venv demo run check test soak bench golden proto docs clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 8
@@ -48,6 +48,9 @@ bench: $(INSTALLED) ## Measure against a bare HTTP server, on this machine, in o
 
 golden: ## Ask the reference libraries again for the answers that tests compare with.
 	scripts/golden.sh build/golden $(PYTHON)
+
+proto: $(INSTALLED) ## Generate the code of the .proto files anew.
+	$(BIN)/python scripts/proto.py src/snoozeml/wire/proto
 
 docs: $(INSTALLED) ## Write the generated pages of docs/ anew.
 	$(BIN)/python -m snoozeml.cli.reference > docs/cli.md

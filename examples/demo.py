@@ -71,7 +71,7 @@ def main() -> None:
 def daemon() -> Iterator[Server]:
     """`snooze serve` on a free port; it must end with exit code 0."""
     ready, told_ready = os.pipe()
-    command = [SNOOZE, "serve", "--models-dir", str(MODELS), "--port", "0"]
+    command = [SNOOZE, "serve", "--models-dir", str(MODELS), "--port", "0", "--no-grpc"]
     with LOG.open("w") as log:
         process = subprocess.Popen(
             [*command, "--ready-fd", str(told_ready)],

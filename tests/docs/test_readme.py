@@ -99,7 +99,7 @@ def shape(printed: str) -> str:
 def daemon(block: Block, folder: Path, environment: dict[str, str]) -> Iterator[str]:
     """The README's daemon, on a free port; yields where it listens."""
     ready, told_ready = os.pipe()
-    command = f"exec {block.text.strip()} --port 0 --ready-fd {told_ready}"
+    command = f"exec {block.text.strip()} --port 0 --grpc-port 0 --ready-fd {told_ready}"
     process = subprocess.Popen(
         ["bash", "-c", command], cwd=folder, env=environment, pass_fds=[told_ready]
     )

@@ -34,7 +34,10 @@ def test_the_head_of_a_v1_request() -> None:
 
 
 def test_the_head_of_an_oip_request() -> None:
-    parameters = {"timeout": {"int64_param": 2500}, "a": {"string_param": "timeout"}}
+    parameters: dict[str, dict[str, Any]] = {
+        "timeout": {"int64_param": 2500},
+        "a": {"string_param": "timeout"},
+    }
     body = oip(parameters, model_name="m", model_version="1", id="7", raw_input_contents=[b"x"])
     assert head_of_oip(body) == Head("m", "1", "7", 0.0025)
     assert head_of_oip(oip({"timeout": {"uint64_param": 10**6}}, model_name="m")).timeout_s == 1

@@ -8,10 +8,16 @@ import pytest
 from snoozeml.core.tensors import Signature, TensorSpec
 from snoozeml.errors import InvalidInput, ShapeMismatch
 from snoozeml.wire.grpc_v1 import GrpcV1
-from snoozeml.wire.proto.snoozeml_pb2 import ModelInferRequest, ModelInferResponse, TensorData
+from snoozeml.wire.proto.snoozeml_pb2 import (
+    DataType,
+    ModelInferRequest,
+    ModelInferResponse,
+    TensorData,
+)
 from snoozeml.wire.tensors import DTYPES, Array, NamedArrays, names_of
 
-FP32, INT64, BYTES = 1, 5, 14
+FP32, BF16, INT64 = DataType.DATA_TYPE_FP32, DataType.DATA_TYPE_BF16, DataType.DATA_TYPE_INT64
+BOOL, BYTES = DataType.DATA_TYPE_BOOL, DataType.DATA_TYPE_BYTES
 
 
 def codec(datatype: Any = "FP32", shape: Any = (None, 2)) -> GrpcV1:
@@ -19,7 +25,7 @@ def codec(datatype: Any = "FP32", shape: Any = (None, 2)) -> GrpcV1:
     return GrpcV1("m", Signature((x,), (y,)))
 
 
-def tensor(array: Array, data_type: int = FP32, name: str = "x") -> TensorData:
+def tensor(array: Array, data_type: Any = FP32, name: str = "x") -> TensorData:
     return TensorData(name=name, shape=array.shape, data_type=data_type, raw_data=array.tobytes())
 
 
@@ -32,7 +38,8 @@ def answer(codec: GrpcV1, array: Array, **parameters: str) -> ModelInferResponse
     zeros = np.zeros((1, 2), np.float32)
     inference = codec.decode(request(tensor(zeros), **parameters))
     encoded = codec.encode(["y"], [array], inference.reply_as, 0.0125)
-    return ModelInferResponse.FromString(encoded)
+    message: ModelInferResponse = ModelInferResponse.FromString(encoded)
+    return message
 
 
 @pytest.mark.parametrize("datatype", [name for name in DTYPES if name != "BYTES"])
@@ -84,7 +91,7 @@ def test_text_stays_text() -> None:
 
 def test_bf16_becomes_fp32() -> None:
     halves = np.array([[0x3F80, 0xC020]], "<u2")  # 1.0 and -2.5
-    assert codec().decode(request(tensor(halves, 3))).inputs["x"].tolist() == [[1.0, -2.5]]
+    assert codec().decode(request(tensor(halves, BF16))).inputs["x"].tolist() == [[1.0, -2.5]]
 
 
 def test_an_answer_says_whose_it_is_and_how_long_it_took() -> None:
@@ -181,6 +188,6 @@ def test_text_that_is_torn_is_named(data: bytes, why: str) -> None:
 
 
 def test_a_bool_that_is_neither_is_refused() -> None:
-    wrong = TensorData(name="x", shape=[1, 2], data_type=7, raw_data=b"\1\2")
+    wrong = TensorData(name="x", shape=[1, 2], data_type=BOOL, raw_data=b"\1\2")
     with pytest.raises(InvalidInput, match="byte of 0 or 1, got 2"):
         codec("BOOL").decode(request(wrong))

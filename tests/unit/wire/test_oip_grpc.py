@@ -43,7 +43,8 @@ def message(datatype: str = "FP32", *raw: bytes, shape: Any = (1, 2), **contents
 def answer(codec: OipGrpc, request: Any, array: Array) -> ModelInferResponse:
     inference = codec.decode(request.SerializeToString())
     encoded = codec.encode(inference.outputs, [array], inference.reply_as, 0.0)
-    return ModelInferResponse.FromString(encoded)
+    response: ModelInferResponse = ModelInferResponse.FromString(encoded)
+    return response
 
 
 @pytest.mark.parametrize("datatype", TYPED)
