@@ -139,6 +139,7 @@ class Daemon:
             registry.apply(self._configuration.models)
             await http.listen(listener)
             if grpc is not None:
+                limit_bytes = server.max_request_bytes
                 await grpc.start(GrpcApp.over(serving, registry, control, authoriser, limit_bytes))
             self._heed_signals(control, tasks)
             self._warn(self._configuration)

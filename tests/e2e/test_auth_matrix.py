@@ -215,7 +215,7 @@ def test_every_route_of_http_is_in_the_table() -> None:
 
 
 def test_every_method_of_grpc_is_in_the_table() -> None:
-    app = GrpcApp(Mock(), Mock(), Authoriser(AuthConfig()), Mock())
+    app = GrpcApp.over(Mock(), Mock(), Mock(), Authoriser(AuthConfig()), 1)
     endless = {"/grpc.health.v1.Health/Watch"}
     asked = {row.place for row in GRPC}
     assert {*app.unary, *app.streaming} - endless <= asked

@@ -108,7 +108,7 @@ class Backstage:
             # Importing it takes a tenth of a second, for which the loop must not stand still.
             grpcio = await asyncio.to_thread(importlib.import_module, "snoozeml.fronts.grpc.grpcio")
             server: GrpcServer = grpcio.GrpcioServer(
-                f"unix:{self._inner}", self._max_request_bytes, self._cut
+                f"unix:{self._inner}", self._max_request_bytes, on_stalled=self._cut
             )
             await server.start(self._app)
             self._server = server

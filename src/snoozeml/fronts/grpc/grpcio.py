@@ -136,6 +136,12 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no t
             await _abort(context, failure_of(error, call))
 
 
+async def _write(context: Any, message: bytes) -> None:
+    # The client has left; the cancellation that tells so is on its way.
+    with contextlib.suppress(grpc.aio.InternalError):
+        await context.write(message)
+
+
 def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:
     """Credentials that are looked up at each connection."""
 
@@ -145,12 +151,6 @@ def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:
         return grpc.ssl_server_certificate_configuration([pair], identity.client_ca)
 
     return grpc.dynamic_ssl_server_credentials(current(), current, tls.asks_for_certificates)
-
-
-async def _write(context: Any, message: bytes) -> None:
-    # The client has left; the cancellation that tells so is on its way.
-    with contextlib.suppress(grpc.aio.InternalError):
-        await context.write(message)
 
 
 def _call(context: Any) -> Call:
