@@ -121,6 +121,21 @@ def test_those_that_were_there_when_a_worker_crashed_are_answered(serve: Serve, 
     assert daemon.model("echo")["loads"] == 2
 
 
+def test_a_prepare_process_that_is_killed_costs_no_answer(models_dir: Path, tmp_path: Path) -> None:
+    models.identity_model(models_dir / "echo.onnx")
+    with Daemon(models_dir, tmp_path / "cache") as daemon, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(daemon.infer, "echo", ONE)
+        (prepare,) = eventually(
+            lambda: [
+                pid for pid in daemon.tree() if "snoozeml.prepare" in processes.command_line(pid)
+            ],
+            "the model is being prepared",
+        )
+        os.kill(prepare, SIGKILL)
+        assert answer.result().outputs() == {"y": [1.0]}
+        assert daemon.stop() == 0
+
+
 def limit_cpu(pid: int, seconds: int) -> None:
     """Let a process, and each that it starts, die of SIGXCPU after so much CPU time."""
     _, most = resource.prlimit(pid, resource.RLIMIT_CPU)

@@ -29,7 +29,8 @@ from snoozeml.core.plan import (
     PrepareJob,
     PrepareOutcome,
 )
-from snoozeml.errors import ModelFailed, from_code
+from snoozeml.errors import from_code
+from snoozeml.lifecycle.worker import DiedLoading
 
 _log = logging.getLogger("snoozeml.prepare")
 
@@ -99,6 +100,7 @@ class PlanStore:
         in the cache directory, which the next prepare process removes.
 
         Raises:
+            DiedLoading: the prepare process died of something.
             ModelFailed: the model cannot be served; the message says why.
             OutOfMemory: preparing it took more memory than there was.
             Internal: preparing has a bug, or its libraries are not installed.
@@ -201,7 +203,8 @@ async def _run_prepare_process(job: PrepareJob) -> PrepareOutcome:
     except msgspec.MsgspecError:
         ending = _ending(process.returncode)
         _log.error("preparing %s %s; last lines: %s", job.model_path, ending, "\n".join(last_lines))
-        raise ModelFailed(f"preparing {Path(job.model_path).name} {ending}") from None
+        name = Path(job.model_path).name
+        raise DiedLoading(f"preparing {name} {ending}", process.returncode) from None
 
 
 async def _converse(process: asyncio.subprocess.Process, job: bytes) -> tuple[bytes, deque[str]]:

@@ -72,13 +72,16 @@ def test_a_model_that_changes_meanwhile_gets_no_plan(
     assert published(model) == []
 
 
-def test_a_constant_that_is_larger_than_the_model_by_far_is_not_written_out(tmp_path: Path) -> None:
+def test_a_constant_that_is_larger_than_the_model_by_far_is_not_written_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_SMALL_CONSTANT_BYTES", 0)
     nodes = [
         helper.make_node("ConstantOfShape", ["shape"], ["large"]),
         helper.make_node("Add", ["x", "large"], ["y"]),
     ]
-    inputs, outputs = [models.value("x", ["batch", 1])], [models.value("y", ["batch", 2**25])]
-    weights = {"shape": np.array([1, 2**25], dtype=np.int64)}
+    inputs, outputs = [models.value("x", ["batch", 1])], [models.value("y", ["batch", 2**16])]
+    weights = {"shape": np.array([1, 2**16], dtype=np.int64)}
     plan = prepare(models.save(tmp_path / "model.onnx", nodes, inputs, outputs, weights))
     assert plan.prepared
     assert plan.weights_bytes < 10_000
