@@ -16,6 +16,7 @@ from e2e.client import Reply, tensor
 from e2e.conftest import Serve
 from e2e.daemon import Daemon
 from e2e.eventually import eventually
+from python_models import python_model
 
 ONE: Final = tensor("x", [1, 1], [1])
 STOP_LIMIT_S: Final = 2.0
@@ -228,6 +229,16 @@ def test_a_request_that_makes_workers_hang_is_refused_the_second_time(
     assert "exec_timeout_secs" in reply.json()["error"]
     assert burning(daemon, 1).status == 200
     assert daemon.model("burn")["loads"] == 3
+
+
+def test_a_load_that_hangs_keeps_no_other_from_loading(serve: Serve, echo: Path) -> None:
+    python_model(echo.with_name("hangs"), load="import time; time.sleep(1000)")
+    daemon = serve("[server]\nmax_concurrent_loads = 1\n")
+    assert daemon.request("POST", "/v1/models/hangs/load?wait=false").status in (200, 202)
+    eventually(lambda: daemon.workers(), "it hangs")
+    started = time.monotonic()
+    assert daemon.infer("echo", ONE).status == 200
+    assert time.monotonic() - started < 10
 
 
 def test_much_work_is_no_hang(serve: Serve, burn: Path) -> None:
