@@ -9,8 +9,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from snoozeml.config.keys import ConfigError, is_text
+from snoozeml.config.keys import ConfigError
 from snoozeml.core.plan import Format
+from snoozeml.core.text import is_text
 
 _log = logging.getLogger("snoozeml.config")
 

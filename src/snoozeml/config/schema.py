@@ -268,7 +268,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
             ge=0,
             le=1024,
             extra={"unit": "models"},
-            description="The most models loading at the same time. 0: one for every two cores.",
+            description="The most models loading at the same time, of those that have not been at "
+            "it for 5 s. 0: one for every two cores.",
         ),
     ] = 0
     tls_cert: Annotated[

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from snoozeml.errors import ModelFailed
+from snoozeml.lifecycle.worker import DiedLoading
 
 _log = logging.getLogger("snoozeml.prepare")
 
@@ -34,7 +34,7 @@ async def run_errand(
         doing: what it does, for messages, such as `preparing iris.onnx`.
 
     Raises:
-        ModelFailed: it ended without an answer.
+        DiedLoading: it ended without an answer.
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", module),  # -P: no modules from the working folder
@@ -56,7 +56,7 @@ async def run_errand(
     except msgspec.MsgspecError:
         ending = _ending(process.returncode)
         _log.error("%s %s; last lines: %s", doing, ending, "\n".join(last_lines))
-        raise ModelFailed(f"{doing} {ending}") from None
+        raise DiedLoading(f"{doing} {ending}", process.returncode) from None
 
 
 async def _converse(process: asyncio.subprocess.Process, job: bytes) -> tuple[bytes, deque[str]]:

@@ -96,6 +96,7 @@ class PlanStore:
         in the cache directory, which the next prepare process removes.
 
         Raises:
+            DiedLoading: the prepare process died of something.
             ModelFailed: the model cannot be served; the message says why.
             OutOfMemory: preparing it took more memory than there was.
             Internal: preparing has a bug, or its libraries are not installed.

@@ -7,7 +7,7 @@ the steward measures, asks victims to leave, and looks again when something has 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Protocol
 
 from snoozeml.errors import OutOfMemory, Overloaded, SnoozeError
@@ -30,6 +30,9 @@ from snoozeml.lifecycle.residency import (
 )
 
 _LOOK_AGAIN_S = 5.0
+
+_LONG_LOAD_S = 5.0
+"""A load that takes longer may hang, or be no matter of seconds; others go on beside it."""
 
 
 class Tenant(Protocol):
@@ -112,7 +115,17 @@ class Steward:
             self._admit_replica(applicant, wanted)
         else:
             await self._wait_for_turn(applicant)
-        async with self._loads:
+        async with self._place_to_load():
+            yield
+
+    @asynccontextmanager
+    async def _place_to_load(self) -> AsyncIterator[None]:
+        """One of the few; given back early where it is needed for long."""
+        await self._loads.acquire()
+        with ExitStack() as held:
+            held.callback(self._loads.release)
+            timer = asyncio.get_running_loop().call_later(_LONG_LOAD_S, held.close)
+            held.callback(timer.cancel)
             yield
 
     def _admit_replica(self, applicant: Applicant, wanted: Wanted) -> None:

@@ -26,14 +26,14 @@ Released = Callable[[int], Awaitable[None]]
 
 
 class DiedLoading(ModelFailed):
-    """The process ended before it was ready.
+    """A process ended before the model was ready.
 
     Attributes:
         status: how, as an exit status; negative is a signal, None unknown.
     """
 
-    def __init__(self, status: int | None) -> None:
-        super().__init__(f"the worker {describe_exit(status)} while it loaded the model")
+    def __init__(self, message: str, status: int | None) -> None:
+        super().__init__(message)
         self.status = status
 
 
@@ -119,7 +119,9 @@ class Worker:
         outcomes: tuple[asyncio.Future[Any], ...] = (self._loaded, self.exited)
         await asyncio.wait(outcomes, return_when=asyncio.FIRST_COMPLETED)
         if not self._loaded.done():
-            raise DiedLoading(self.exited.result())
+            status = self.exited.result()
+            how = f"the worker {describe_exit(status)} while it loaded the model"
+            raise DiedLoading(how, status)
         frame = self._loaded.result()
         if frame.kind == Kind.READY:
             return msgspec.json.decode(frame.body, type=WorkerReady)
