@@ -87,12 +87,13 @@ def _json(*seeds: Json) -> st.SearchStrategy[bytes]:
 
 
 def _protobuf(*seeds: Message) -> st.SearchStrategy[bytes]:
-    raw = tuple(seed.SerializeToString() for seed in seeds)
+    raw: tuple[bytes, ...] = tuple(seed.SerializeToString() for seed in seeds)
     kind, documents = type(seeds[0]), [MessageToDict(seed) for seed in seeds]
 
     def message(document: Json) -> bytes:
         try:
-            return ParseDict(document, kind(), ignore_unknown_fields=True).SerializeToString()
+            parsed = ParseDict(document, kind(), ignore_unknown_fields=True)
+            return bytes(parsed.SerializeToString())
         except (ParseError, TypeError, ValueError, AttributeError):
             return raw[0]
 
@@ -193,11 +194,12 @@ _OIP_REST: Final = st.one_of(
     _binary(bytes(8)).map(lambda body: mark(0) + body),
 )
 
+_FP32, _INT64 = snoozeml_pb2.DataType.DATA_TYPE_FP32, snoozeml_pb2.DataType.DATA_TYPE_INT64
 _GRPC_V1: Final = snoozeml_pb2.ModelInferRequest(
     model_id="m",
     inputs=[
-        snoozeml_pb2.TensorData(name="x", shape=[1, 2], data_type=1, raw_data=bytes(8)),
-        snoozeml_pb2.TensorData(name="ids", shape=[1, 2], data_type=5, raw_data=bytes(16)),
+        snoozeml_pb2.TensorData(name="x", shape=[1, 2], data_type=_FP32, raw_data=bytes(8)),
+        snoozeml_pb2.TensorData(name="ids", shape=[1, 2], data_type=_INT64, raw_data=bytes(16)),
     ],
     client_timeout_ms=5,
     parameters={"datatypes": "native", "id": "1"},
@@ -478,12 +480,10 @@ def _build(checkpoint: _Checkpoint, folder: Path) -> None:
 
 def _onnx_seeds() -> Iterator[bytes]:
     with tempfile.TemporaryDirectory() as made:
-        for number, make in enumerate(
-            (models.identity_model, models.linear_model, models.external_data_model)
-        ):
-            file = Path(made) / f"{number}.onnx"
-            make(file)
-            yield file.read_bytes()
+        folder = Path(made)
+        yield models.identity_model(folder / "a.onnx").read_bytes()
+        yield models.linear_model(folder / "b.onnx").read_bytes()
+        yield models.external_data_model(folder / "c.onnx").read_bytes()
 
 
 def _read_onnx(content: bytes, folder: Path) -> None:
