@@ -19,6 +19,7 @@ from snoozeml.config.auth_schema import AuthConfig
 from snoozeml.core.roles import Role
 from snoozeml.fronts.grpc.app import GrpcApp
 from snoozeml.fronts.http.guard import Guard
+from snoozeml.fronts.http.upload import UploadRoutes
 from snoozeml.fronts.http.v1_routes import V1Routes
 from snoozeml.fronts.http.v2_routes import V2Routes
 from snoozeml.serving.auth import Authoriser
@@ -101,6 +102,7 @@ HTTP: Final = (
     http("POST", "/v1/models/echo/unpin", Role.ADMIN),
     http("POST", "/v1/models/nothing/unload", Role.ADMIN, 404),
     http("POST", "/v1/models/refresh", Role.ADMIN),
+    http("POST", "/v1/models/upload", Role.ADMIN, 415),
     http("GET", "/v2", None),
     http("GET", "/v2/health/live", None),
     http("GET", "/v2/health/ready", None),
@@ -207,7 +209,11 @@ def guarded_grpc(
 
 def test_every_route_of_http_is_in_the_table() -> None:
     guard, unused = Guard(Authoriser(AuthConfig())), Mock()
-    groups = (V1Routes(guard, unused, unused, unused), V2Routes(guard, unused, unused))
+    groups = (
+        V1Routes(guard, unused, unused, unused),
+        V2Routes(guard, unused, unused),
+        UploadRoutes(guard, unused),
+    )
     regexes = {route.path: route.path_regex for group in groups for route in group.routes(unused)}
     asked = [row.place for row in HTTP]
     missing = [path for path, regex in regexes.items() if not any(map(regex.match, asked))]

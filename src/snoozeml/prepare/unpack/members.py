@@ -115,6 +115,8 @@ def _check_kind(member: Member) -> None:
     info, kind = member.info, stat.S_IFMT(member.info.external_attr >> 16)
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR) or (kind == stat.S_IFDIR) > info.is_dir():
         raise _bad_name(str(member.path), "it is neither a regular file nor a folder")
+    if info.header_offset < 0:
+        raise _bad_name(str(member.path), "it is said to begin before the archive does")
     if info.flag_bits & _ENCRYPTED_FLAGS:
         raise _bad_name(str(member.path), "it is encrypted")
     if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
