@@ -3,10 +3,15 @@
 import asyncio
 import contextlib
 import errno
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any, Final, NoReturn
+
+# Our forks only execute another program, for which grpcio need not prepare; where it did, children
+# were seen to die before they could. It reads this once, when it is imported.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
 import grpc.aio
