@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any, Final, NoReturn
 
-# Our forks only execute another program, for which grpcio need not prepare; where it did, children
-# were seen to die before they could. It reads this once, when it is imported.
+# Our forks only execute another program, for which grpcio need not prepare. Where it did, a fresh
+# child's standard input was now and then closed before its job could be written to it; it has not
+# been seen since. grpcio reads this once, when it is imported.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
