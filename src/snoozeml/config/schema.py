@@ -151,6 +151,16 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
         ),
     ] = 0
 
+    sandbox: Annotated[
+        bool | Literal["best-effort"],
+        Meta(
+            description="Whether workers of Python models are confined: no network, no files but "
+            "the model's own and the libraries, no other processes. `true` is an error where the "
+            "system cannot do that; `best-effort` does what it can.",
+            extra={"expected": "true, false or best-effort"},
+        ),
+    ] = False
+
     @property
     def origin(self) -> Origin:
         return Origin(self.path, self.format, self.precision)

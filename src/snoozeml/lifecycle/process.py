@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 from collections import deque
-from typing import Protocol
+from typing import Final, Protocol
 
 _log = logging.getLogger("snoozeml.worker")
 
@@ -25,6 +25,13 @@ WORKER_ENVIRONMENT = {
     # `cuda:1` is then the device that the driver's own tools, and our accounts, call number 1.
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 }
+
+
+_HARMLESS: Final = {
+    "PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LANG", "LC_ALL",
+    "LC_CTYPE", "TZ", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+}  # fmt: skip
 
 
 class OutputTail(asyncio.Protocol):
@@ -140,19 +147,27 @@ class ExecProcess:
 
 
 async def exec_python(
-    *arguments: str, name: str, kind: int = socket.SOCK_STREAM
+    *arguments: str,
+    name: str,
+    kind: int = socket.SOCK_STREAM,
+    confined: bool = False,
 ) -> tuple[asyncio.subprocess.Process, socket.socket, OutputTail]:
     """Execute `python -m arguments… --fd N` in a process group of its own.
 
     Args:
         kind: type of the socketpair of which the child gets descriptor N.
+        confined: it sees nothing of our environment but what running Python and finding libraries
+            takes, and no modules in the working directory, whatever that holds.
     """
+    names = _HARMLESS & os.environ.keys() if confined else os.environ
+    environ = {name: os.environ[name] for name in names}
     ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
     try:
         output, write_fd = await OutputTail.attach(name)
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                *(["-P"] if confined else []),
                 "-m",
                 *arguments,
                 "--fd",
@@ -162,7 +177,7 @@ async def exec_python(
                 stderr=write_fd,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
-                env={**os.environ, **WORKER_ENVIRONMENT},
+                env={**environ, **WORKER_ENVIRONMENT},
             )
         finally:
             os.close(write_fd)
@@ -176,13 +191,24 @@ async def exec_python(
 
 
 class ExecLauncher:
-    """Executes a fresh interpreter for every worker: slower, and safe where fork is not."""
+    """Executes a fresh interpreter for every worker: slower, and safe where fork is not.
+
+    Args:
+        confined: for models that nobody vouches for: see `exec_python`.
+    """
+
+    def __init__(self, *, confined: bool = False) -> None:
+        self._confined = confined
 
     async def launch(self, name: str) -> Process:
-        return ExecProcess(*await exec_python("snoozeml.worker", name=name))
+        found = await exec_python("snoozeml.worker", name=name, confined=self._confined)
+        return ExecProcess(*found)
 
     async def warm_up(self) -> None:
         """There is nothing to prepare."""
 
     async def close(self) -> None:
         """Nothing is kept."""
+
+
+CONFINED: Final = ExecLauncher(confined=True)

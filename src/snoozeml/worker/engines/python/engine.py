@@ -3,7 +3,7 @@
 import os
 import sys
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -27,6 +27,10 @@ class Runtime(Protocol):
         """Call `predict`; raises SnoozeError."""
 
 
+First = Callable[[], None] | None
+"""What the process does that runs the model's code, before it runs any."""
+
+
 class PythonEngine:
     """A Python model; see docs/python-models.md for what it is promised.
 
@@ -44,7 +48,11 @@ class PythonEngine:
         self.device: Final = "cpu" if spec.device == "auto" else spec.device
         self._is_raw: Final = manifest.tensor_format == "raw"
         self._outputs: Final = Outputs(spec.plan.signature)
-        self._runtime: Final = _runtime(manifest, Path(spec.plan.graph), self.device, spec.threads)
+        kind = Apart if manifest.runs_apart else Inside
+        first = _be_alone if spec.sandbox is not None else None
+        self._runtime: Final[Runtime] = kind(
+            manifest, Path(spec.plan.graph), self.device, spec.threads, first
+        )
 
     def infer(self, inputs: Tensors, outputs: Sequence[str]) -> Sequence[Array]:
         fit = _to_float if self._is_raw else _writable
@@ -58,7 +66,11 @@ class PythonEngine:
 class Inside:
     """Runs the code in this process."""
 
-    def __init__(self, manifest: Manifest, folder: Path, device: str, threads: int) -> None:
+    def __init__(
+        self, manifest: Manifest, folder: Path, device: str, threads: int, first: First
+    ) -> None:
+        if first is not None:
+            first()
         self._folder: Final = str(folder)
         self._is_raw: Final = manifest.tensor_format == "raw"
         # Libraries that come with the code read the variables; numpy has been loaded, with one.
@@ -84,13 +96,15 @@ class Inside:
 class Apart:
     """Runs the code in a process beside this one: another interpreter, or other variables."""
 
-    def __init__(self, manifest: Manifest, folder: Path, device: str, threads: int) -> None:
+    def __init__(
+        self, manifest: Manifest, folder: Path, device: str, threads: int, first: First
+    ) -> None:
         interpreter = manifest.interpreter(folder, sys.executable)
         env = {**os.environ, **_thread_variables(threads)}
         if interpreter != sys.executable:  # what ours finds its modules by is of no use to it
             env = {key: env[key] for key in env if key not in ("PYTHONPATH", "PYTHONHOME")}
         self._child: Final = Child(
-            interpreter, manifest.python or "python", {**env, **manifest.env}
+            interpreter, manifest.python or "python", {**env, **manifest.env}, first
         )
         order = {
             "folder": str(folder),
@@ -107,9 +121,10 @@ class Apart:
         return {name: guest.unpack_array(tensor) for name, tensor in outputs.items()}
 
 
-def _runtime(manifest: Manifest, folder: Path, device: str, threads: int) -> Runtime:
-    kind = Apart if manifest.runs_apart else Inside
-    return kind(manifest, folder, device, threads)
+def _be_alone() -> None:
+    from snoozeml.worker.sandbox import be_alone
+
+    be_alone()
 
 
 def _thread_variables(threads: int) -> dict[str, str]:
