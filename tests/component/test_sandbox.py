@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -24,8 +23,6 @@ pytestmark = pytest.mark.skipif(
     bool(landlock.missing()), reason="this kernel cannot confine anybody"
 )
 
-APART = {"env": {"APART": "yes"}}
-EVERYWHERE = pytest.mark.parametrize("manifest", [{}, APART], ids=["inside", "apart"])
 MIB = 2**20
 
 TRY = """
@@ -60,9 +57,9 @@ def folder(tmp_path: Path) -> Path:
 
 @contextmanager
 def confined(
-    folder: Path, scratch: Path, manifest: dict[str, Any], memory_bytes: int = 1024 * MIB
+    folder: Path, scratch: Path, memory_bytes: int = 1024 * MIB
 ) -> Iterator[WorkerProcess]:
-    python_model(folder, TRY, head=HEAD, **manifest)
+    python_model(folder, TRY, head=HEAD)
     made = plan(folder)
     sandbox = Sandbox(required=True, scratch=str(scratch), memory_bytes=memory_bytes)
     with worker() as at:
@@ -84,11 +81,8 @@ def refused(at: WorkerProcess, *code: str) -> None:
     assert {c: o for c, o in outcomes.items() if o not in allowed} == {}
 
 
-@EVERYWHERE
-def test_the_network_is_out_of_reach(
-    folder: Path, tmp_path: Path, manifest: dict[str, Any]
-) -> None:
-    with confined(folder, tmp_path / "scratch", manifest) as at:
+def test_the_network_is_out_of_reach(folder: Path, tmp_path: Path) -> None:
+    with confined(folder, tmp_path / "scratch") as at:
         refused(
             at,
             "socket.socket()",
@@ -104,13 +98,12 @@ def test_the_network_is_out_of_reach(
         assert [text[:8] for text in outcome.values()] == ["URLError", "(<socket"]
 
 
-@EVERYWHERE
 def test_files_that_are_not_its_own_can_be_neither_read_nor_changed(
-    folder: Path, tmp_path: Path, manifest: dict[str, Any]
+    folder: Path, tmp_path: Path
 ) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("secret")
-    with confined(folder, tmp_path / "scratch", manifest) as at:
+    with confined(folder, tmp_path / "scratch") as at:
         own = f"{str(folder)!r}"
         refused(
             at,
@@ -141,11 +134,10 @@ def test_files_that_are_not_its_own_can_be_neither_read_nor_changed(
     assert secret.read_text() == "secret"
 
 
-@EVERYWHERE
-def test_other_processes_are_safe(folder: Path, tmp_path: Path, manifest: dict[str, Any]) -> None:
+def test_other_processes_are_safe(folder: Path, tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         pid = other.pid
-        with confined(folder, tmp_path / "scratch", manifest) as at:
+        with confined(folder, tmp_path / "scratch") as at:
             refused(
                 at,
                 f"os.kill({pid}, signal.SIGKILL)",
@@ -167,9 +159,8 @@ def test_other_processes_are_safe(folder: Path, tmp_path: Path, manifest: dict[s
         other.kill()
 
 
-@EVERYWHERE
-def test_no_process_is_started(folder: Path, tmp_path: Path, manifest: dict[str, Any]) -> None:
-    with confined(folder, tmp_path / "scratch", manifest) as at:
+def test_no_process_is_started(folder: Path, tmp_path: Path) -> None:
+    with confined(folder, tmp_path / "scratch") as at:
         refused(
             at,
             "os.fork()",
@@ -184,11 +175,8 @@ def test_no_process_is_started(folder: Path, tmp_path: Path, manifest: dict[str,
         assert attempts(at, lived) == {lived: "None"}
 
 
-@EVERYWHERE
-def test_disk_and_memory_have_bounds(
-    folder: Path, tmp_path: Path, manifest: dict[str, Any]
-) -> None:
-    with confined(folder, tmp_path / "scratch", manifest) as at:
+def test_disk_and_memory_have_bounds(folder: Path, tmp_path: Path) -> None:
+    with confined(folder, tmp_path / "scratch") as at:
         scratch = "tempfile.gettempdir()"
         outcomes = attempts(
             at,
@@ -208,16 +196,15 @@ def test_disk_and_memory_have_bounds(
     assert list((tmp_path / "scratch").iterdir()) == []  # nobody else sees what it wrote
 
 
-@EVERYWHERE
-def test_no_privilege_is_left(folder: Path, tmp_path: Path, manifest: dict[str, Any]) -> None:
-    with confined(folder, tmp_path / "scratch", manifest) as at:
+def test_no_privilege_is_left(folder: Path, tmp_path: Path) -> None:
+    with confined(folder, tmp_path / "scratch") as at:
         (outcome,) = attempts(at, "libc.prctl(39, 0, 0, 0, 0)").values()
         assert outcome == "1"
         refused(at, "os.setgroups([])", "errno(libc.syscall(161, b'/'))")
 
 
 def test_a_model_that_kills_itself_takes_nobody_along(folder: Path, tmp_path: Path) -> None:
-    with confined(folder, tmp_path / "scratch", {}) as at:
+    with confined(folder, tmp_path / "scratch") as at:
         at.ask({"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1],
                             "data": ["os.kill(os.getpid(), signal.SIGKILL)"]}]})  # fmt: skip
         at.flush()

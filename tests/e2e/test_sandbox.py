@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,8 +17,6 @@ from e2e.eventually import eventually
 from python_models import python_model
 from snoozeml.worker.sandbox import landlock
 
-APART: dict[str, Any] = {"env": {"APART": "yes"}}
-EVERYWHERE = pytest.mark.parametrize("manifest", [{}, APART], ids=["inside", "apart"])
 ROW = tensor("x", [1, 1], [1])
 
 needs_landlock = pytest.mark.skipif(
@@ -49,9 +46,8 @@ HOSTILE = """
 
 
 @needs_landlock
-@EVERYWHERE
 def test_a_hostile_model_is_refused_everything(
-    serve: Serve, models_dir: Path, tmp_path: Path, manifest: dict[str, Any]
+    serve: Serve, models_dir: Path, tmp_path: Path
 ) -> None:
     secret = tmp_path / "secret"
     secret.write_text("secret")
@@ -61,7 +57,7 @@ def test_a_hostile_model_is_refused_everything(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         known = f"PORT={listener.getsockname()[1]}; DAEMON={daemon.pid}; SECRET={str(secret)!r}"
         head = f"import json, os, socket, tempfile\n{known}"
-        python_model(models_dir / "evil", HOSTILE, head=head, **manifest)
+        python_model(models_dir / "evil", HOSTILE, head=head)
         assert daemon.infer("echo", ROW).status == 200
         told = json.loads(daemon.infer("evil", ROW).outputs()["y"][0])
     assert {**told["tried"], "fill": ""} == {
@@ -102,12 +98,11 @@ def test_the_default_holds_for_all_python_models_and_for_no_others(
 
 CONFINE_WITHOUT = """
 import sys
-from pathlib import Path
 from snoozeml.core.plan import Sandbox
 from snoozeml.worker import sandbox
 sandbox.landlock.missing = lambda: ("Landlock (Linux 6.2 or newer)",)
 wanted = Sandbox(required=sys.argv[1] == "True", scratch=sys.argv[2], memory_bytes=2**30)
-print(sandbox.confine(wanted, Path(sys.argv[2]), "cpu"))
+print(sandbox.confine(wanted))
 """
 
 

@@ -8,7 +8,6 @@ import signal
 import socket
 import threading
 import time
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -106,7 +105,7 @@ def _confine(spec: WorkerSpec) -> tuple[str, ...]:
         return ()
     from snoozeml.worker.sandbox import confine
 
-    return confine(spec.sandbox, Path(spec.plan.graph), spec.device)
+    return confine(spec.sandbox)
 
 
 def _send(sock: socket.socket, kind: Kind, body: bytes) -> None:

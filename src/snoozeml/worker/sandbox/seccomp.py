@@ -76,7 +76,7 @@ _F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 8, 10, 15
 _FIOSETOWN, _SIOCSPGRP, _TIOCSTI = 0x8901, 0x8902, 0x5412
 _CLONE_THREAD: Final = 0x10000
 
-SHARED: Final[Sequence[Rule]] = (
+_RULES: Final[Sequence[Rule]] = (
     # The network, and whoever listens on this machine. A pair of streams reaches nobody else;
     # a pair for datagrams could be connected anew. io_uring would go round this filter.
     Refused("socket", error=errno.EACCES),
@@ -105,19 +105,18 @@ SHARED: Final[Sequence[Rule]] = (
     Refused("open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr"),
     Refused("name_to_handle_at open_by_handle_at quotactl kexec_load init_module finit_module"),
 )
-"""For everything that is confined."""
 
 
-def alone(pid: int) -> Sequence[Rule]:
-    """For the process that runs the model's code: no others may be started, or sent signals.
-
-    A thread says so in its flags. `clone3` hides them in memory that a filter cannot look at; the
-    C library falls back to `clone` if there is no such call.
-    """
+def rules(pid: int) -> Sequence[Rule]:
+    """What a process with this id does without."""
     return (
+        *_RULES,
+        # No other processes. A thread says in its flags that it is one. `clone3` hides them in
+        # memory that a filter cannot look at; the C library falls back to `clone` without it.
         Refused("fork vfork"),
         Refused("clone", (Test(0, _CLONE_THREAD, _CLONE_THREAD),)),
         Refused("clone3", error=errno.ENOSYS),
+        # Signals to nobody but itself.
         Refused("kill tgkill rt_sigqueueinfo rt_tgsigqueueinfo", (Test(0, pid),)),
         Refused("tkill pidfd_send_signal"),
     )
@@ -131,9 +130,9 @@ def missing() -> tuple[str, ...]:
     return ("seccomp on x86_64 or aarch64",)
 
 
-def install(rules: Sequence[Rule]) -> None:
-    """Let the kernel refuse what the rules say, beside what it refuses already; raises OSError."""
-    code = b"".join(program(rules, platform.machine()))
+def install(refused: Sequence[Rule]) -> None:
+    """Let the kernel refuse this, beside what it refuses already; raises OSError."""
+    code = b"".join(program(refused, platform.machine()))
     instructions = ctypes.create_string_buffer(code, len(code))
     length = len(code) // _INSTRUCTION.size
     filter_program = _Program(length, ctypes.cast(instructions, ctypes.c_void_p))
@@ -147,7 +146,7 @@ class _Program(ctypes.Structure):
 _INSTRUCTION: Final = struct.Struct("=HBBI")
 
 
-def program(rules: Sequence[Rule], machine: str) -> Iterator[bytes]:
+def program(refused: Sequence[Rule], machine: str) -> Iterator[bytes]:
     """The instructions, one after the other."""
     # Calls by another architecture's numbers would be judged by ours.
     yield _load(_ARCH_AT)
@@ -156,7 +155,7 @@ def program(rules: Sequence[Rule], machine: str) -> Iterator[bytes]:
     if machine == "x86_64":
         yield _INSTRUCTION.pack(_JUMP_AT_LEAST, 0, 1, _X32)
         yield _refuse(errno.ENOSYS)
-    for rule in rules:
+    for rule in refused:
         for name in rule[0].split():
             if name in NUMBERS[machine]:
                 block = list(_judge(rule))

@@ -54,6 +54,8 @@ class Child:
                 )
             except OSError as error:
                 raise ModelFailed(f"{called} cannot be run: {error.strerror}") from error
+            except subprocess.SubprocessError as error:
+                raise ModelFailed(f"{called} cannot be confined; the log says why") from error
         self._sock: Final = ours
         self._channel: Final = guest.Channel(ours)
         try:

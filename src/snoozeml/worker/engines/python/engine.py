@@ -4,6 +4,7 @@ import os
 import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -27,10 +28,6 @@ class Runtime(Protocol):
         """Call `predict`; raises SnoozeError."""
 
 
-First = Callable[[], None] | None
-"""What the process does that runs the model's code, before it runs any."""
-
-
 class PythonEngine:
     """A Python model; see docs/python-models.md for what it is promised.
 
@@ -48,11 +45,7 @@ class PythonEngine:
         self.device: Final = "cpu" if spec.device == "auto" else spec.device
         self._is_raw: Final = manifest.tensor_format == "raw"
         self._outputs: Final = Outputs(spec.plan.signature)
-        kind = Apart if manifest.runs_apart else Inside
-        first = _be_alone if spec.sandbox is not None else None
-        self._runtime: Final[Runtime] = kind(
-            manifest, Path(spec.plan.graph), self.device, spec.threads, first
-        )
+        self._runtime: Final = _runtime(spec, manifest, self.device)
 
     def infer(self, inputs: Tensors, outputs: Sequence[str]) -> Sequence[Array]:
         fit = _to_float if self._is_raw else _writable
@@ -66,11 +59,7 @@ class PythonEngine:
 class Inside:
     """Runs the code in this process."""
 
-    def __init__(
-        self, manifest: Manifest, folder: Path, device: str, threads: int, first: First
-    ) -> None:
-        if first is not None:
-            first()
+    def __init__(self, manifest: Manifest, folder: Path, device: str, threads: int) -> None:
         self._folder: Final = str(folder)
         self._is_raw: Final = manifest.tensor_format == "raw"
         # Libraries that come with the code read the variables; numpy has been loaded, with one.
@@ -94,10 +83,19 @@ class Inside:
 
 
 class Apart:
-    """Runs the code in a process beside this one: another interpreter, or other variables."""
+    """Runs the code in a process beside this one: another interpreter, or other variables.
+
+    Args:
+        first: what the process does before it becomes the interpreter.
+    """
 
     def __init__(
-        self, manifest: Manifest, folder: Path, device: str, threads: int, first: First
+        self,
+        manifest: Manifest,
+        folder: Path,
+        device: str,
+        threads: int,
+        first: Callable[[], None] | None = None,
     ) -> None:
         interpreter = manifest.interpreter(folder, sys.executable)
         env = {**os.environ, **_thread_variables(threads)}
@@ -121,10 +119,15 @@ class Apart:
         return {name: guest.unpack_array(tensor) for name, tensor in outputs.items()}
 
 
-def _be_alone() -> None:
-    from snoozeml.worker.sandbox import be_alone
+def _runtime(spec: WorkerSpec, manifest: Manifest, device: str) -> Runtime:
+    folder = Path(spec.plan.graph)
+    if spec.sandbox is not None:
+        from snoozeml.worker.sandbox import lock_in
 
-    be_alone()
+        first = partial(lock_in, spec.sandbox, folder, device)
+        return Apart(manifest, folder, device, spec.threads, first)
+    kind = Apart if manifest.runs_apart else Inside
+    return kind(manifest, folder, device, spec.threads)
 
 
 def _thread_variables(threads: int) -> dict[str, str]:
