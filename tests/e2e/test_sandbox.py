@@ -119,3 +119,38 @@ def test_what_the_system_lacks_is_an_error_unless_said_otherwise(
         assert "best-effort" in ran.stderr
     else:
         assert "Landlock (Linux 6.2 or newer)" in ran.stdout, ran.stderr
+
+
+@needs_landlock
+def test_a_model_that_prints_without_end_is_slowed_down(serve: Serve, models_dir: Path) -> None:
+    models.identity_model(models_dir / "echo.onnx")
+    python_model(models_dir / "chatty", """
+        import time
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            print("x" * 1000)
+        return {"y": inputs["x"]}
+        """)  # fmt: skip
+    daemon = serve("[models.chatty]\nsandbox = true\n")
+    daemon.control("chatty", "load")
+    assert daemon.infer("chatty", ROW).status == 200
+    logged = sum(len(line) for line in list(daemon.stderr))
+    assert 0 < logged < 2 * 2**20  # a pipe's content or two a second, where gigabytes were printed
+    assert daemon.infer("echo", ROW).status == 200
+
+
+@needs_landlock
+def test_an_answer_without_measure_ends_the_worker_and_not_the_daemon(
+    serve: Serve, models_dir: Path
+) -> None:
+    models.identity_model(models_dir / "echo.onnx")
+    python_model(
+        models_dir / "vast",
+        'return {"y": np.full((len(inputs["x"]), 30_000_000), 0.1234567891)}',
+        head="import numpy as np",
+    )
+    daemon = serve("[models.vast]\nsandbox = true\n")
+    before = processes.resident_bytes(daemon.pid)
+    assert daemon.infer("vast", ROW).json()["code"] in ("worker_crashed", "out_of_memory")
+    assert processes.resident_bytes(daemon.pid) < before + 64 * 2**20
+    assert daemon.infer("echo", ROW).status == 200
