@@ -13,10 +13,11 @@ import pytest
 
 import models
 from e2e import processes
-from e2e.client import Address, AsyncConnection, Connection, infer_body, request_bytes, tensor
+from e2e.client import Address, Connection, infer_body, request_bytes, tensor
 from e2e.conftest import Serve
 from e2e.daemon import Daemon, path
 from e2e.eventually import eventually
+from e2e.tricklers import latencies_s, trickling
 
 INFER = path("echo", "infer")
 SHORT = """
@@ -185,64 +186,17 @@ def test_a_daemon_with_few_descriptors_says_so_and_takes_fewer(serve: Serve) -> 
     assert "max_connections = 1000000" in str(warning)
 
 
-# A crowd that sends one byte a second
-
-SLOW_CLIENTS = 1000
-HONEST_CLIENTS = 10
-REQUESTS_PER_S = 200
-MEASURED_S = 4.0
-
-
 def test_a_thousand_slow_clients_do_not_keep_others_out(serve: Serve) -> None:
     daemon = serve("[server]\nheader_timeout_secs = 60\ntransfer_timeout_secs = 60\n")
     daemon.control("echo", "load")
+    body = infer_body(tensor("x", [1, 1], [1]))
 
     async def scene() -> tuple[float, float]:
-        usual = await _median_s(daemon.address)
-        async with asyncio.TaskGroup() as tasks:
-            slow = [tasks.create_task(_trickle(daemon.address, n)) for n in range(SLOW_CLIENTS)]
-            await asyncio.sleep(2)
-            crowded = await _median_s(daemon.address)
-            assert not any(task.done() for task in slow)
-            for task in slow:
-                task.cancel()
-        return usual, crowded
+        usual = await latencies_s(daemon.address, INFER, body, seconds=4)
+        async with trickling(daemon.address, INFER, clients=1000):
+            crowded = await latencies_s(daemon.address, INFER, body, seconds=4)
+        return statistics.median(usual), statistics.median(crowded)
 
     usual, crowded = asyncio.run(scene())
     # A machine with other work is noisy at the scale of a millisecond.
     assert crowded <= 2 * usual + 0.001, (usual, crowded)
-
-
-async def _trickle(address: Address, number: int) -> None:
-    """One byte a second: of a head, or of a body."""
-    _, writer = await asyncio.open_connection(*address)
-    with contextlib.closing(writer):
-        if number % 2:
-            writer.write(_head(10_000))
-        await asyncio.sleep(number / SLOW_CLIENTS)
-        for byte in request_bytes("GET", "/v1/models"):
-            writer.write(bytes([byte]))
-            await asyncio.sleep(1)
-
-
-async def _median_s(address: Address) -> float:
-    """What a request takes for ten clients who make 200 a second together."""
-    taken: list[float] = []
-    body = infer_body(tensor("x", [1, 1], [1]))
-    pause_s = HONEST_CLIENTS / REQUESTS_PER_S
-
-    async def ask(number: int) -> None:
-        connection = await AsyncConnection.open(address)
-        await asyncio.sleep(pause_s * number / HONEST_CLIENTS)
-        for _ in range(int(MEASURED_S / pause_s)):
-            started_at = time.perf_counter()
-            reply = await connection.request("POST", INFER, body)
-            taken.append(time.perf_counter() - started_at)
-            assert reply.status == 200, reply
-            await asyncio.sleep(max(0.0, pause_s - taken[-1]))
-        connection.close()
-
-    async with asyncio.TaskGroup() as tasks:
-        for number in range(HONEST_CLIENTS):
-            tasks.create_task(ask(number))
-    return statistics.median(taken)
