@@ -18,6 +18,7 @@ from e2e.conftest import Serve
 from e2e.daemon import Daemon, path
 from e2e.eventually import eventually
 from e2e.tricklers import latencies_s, trickling
+from e2e.uploading import upload
 
 INFER = path("echo", "infer")
 SHORT = """
@@ -200,3 +201,14 @@ def test_a_thousand_slow_clients_do_not_keep_others_out(serve: Serve) -> None:
     usual, crowded = asyncio.run(scene())
     # A machine with other work is noisy at the scale of a millisecond.
     assert crowded <= 2 * usual + 0.001, (usual, crowded)
+
+
+def test_an_upload_is_not_held_in_memory_and_so_may_be_larger(
+    serve: Serve, models_dir: Path, tmp_path: Path
+) -> None:
+    model = models.identity_model(tmp_path / "sent.onnx").read_bytes()
+    # A string that the format allows anywhere, and ignores: field 6, `doc_string`, of 4 MB.
+    padded = model + b"\x32\x80\x80\x80\x02" + b"." * (2 << 21)
+    daemon = serve("[server]\nmax_inflight_bytes = 1_000_000\nmax_request_bytes = 800_000\n")
+    assert upload(daemon, padded, "sent.onnx").status == 200
+    assert daemon.infer("sent", tensor("x", [1, 1], [1])).outputs() == {"y": [1]}

@@ -51,6 +51,8 @@ class Connection(HttpToolsProtocol):
         self._framing_bytes = 0
         # Of the bodies whose requests are not answered, in their order; pipelined ones included.
         self._held_bytes: Final[deque[int]] = deque()
+        self._body_bytes = 0
+        self._keeps_body = True
         self._unsent_bytes = 0
         self._swallowed_bytes = 0
         self._refusal: SnoozeError = _NOT_HTTP
@@ -122,6 +124,8 @@ class Connection(HttpToolsProtocol):
             raise ValueError("an upgrade beside a body")  # ends in `send_400_response`
         super().on_headers_complete()
         self._held_bytes.append(0)
+        self._body_bytes = 0
+        self._keeps_body = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.cycle is None or self.cycle.scope is not self.scope:  # else it is a trailer
@@ -132,7 +136,8 @@ class Connection(HttpToolsProtocol):
             return
         self._framing_bytes -= _FRAMING_PER_BYTE * len(body)
         super().on_body(body)
-        if self._held_bytes and not self.cycle.response_complete:
+        self._body_bytes += len(body)
+        if self._keeps_body and self._held_bytes and not self.cycle.response_complete:
             self._held_bytes[-1] += len(body)
             self._crowd.hold(self, len(body))
 
@@ -144,6 +149,13 @@ class Connection(HttpToolsProtocol):
         if self._held_bytes:
             self._crowd.release(self._held_bytes.popleft())
         super().on_response_complete()
+
+    def pass_body_on(self) -> None:
+        """The body that is on its way goes to disk as it comes, and is not held in memory."""
+        self._keeps_body = False
+        if self._held_bytes:
+            self._crowd.release(self._held_bytes[-1])
+            self._held_bytes[-1] = 0
 
     def _release_bodies(self) -> None:
         self._crowd.release(sum(self._held_bytes))
@@ -174,8 +186,8 @@ class Connection(HttpToolsProtocol):
         assert transfer is not None
         if transfer.stage is Stage.ANSWER:
             transfer.moved_bytes = self._unsent_bytes - self.answers.get_write_buffer_size()
-        elif transfer.stage is Stage.BODY and self._held_bytes:
-            transfer.moved_bytes = self._held_bytes[-1]
+        elif transfer.stage is Stage.BODY:
+            transfer.moved_bytes = self._body_bytes
         if transfer.stage in (Stage.HEAD, Stage.BODY) and self._is_held_up:
             transfer.since = now
         return transfer.due_at(self._crowd.limits)
