@@ -16,6 +16,7 @@ from benchmarks import (
     politeness,
     replicas,
     residency,
+    slow_clients,
     throughput,
     tiers,
     trees,
@@ -34,6 +35,7 @@ _BENCHMARKS: Final[dict[str, Callable[[], list[figures.Figure]]]] = {
     "residency": residency.measure,
     "politeness": politeness.measure,
     "replicas": replicas.measure,
+    "slow-clients": slow_clients.measure,
     "trees": trees.measure,
     "v2": v2.measure,
 }

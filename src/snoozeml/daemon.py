@@ -14,11 +14,13 @@ import uvloop
 from snoozeml.config.loading import Overrides, load, models_dir
 from snoozeml.config.schema import Configuration, ServerConfig
 from snoozeml.errors import SnoozeError
+from snoozeml.fronts.descriptors import affordable
 from snoozeml.fronts.grpc.app import GrpcApp
 from snoozeml.fronts.grpc.servers import GrpcServer, listen_for_grpc
 from snoozeml.fronts.http.app import HttpApp
 from snoozeml.fronts.http.body import BodyReader
 from snoozeml.fronts.http.guard import Guard
+from snoozeml.fronts.http.limits import ClientLimits
 from snoozeml.fronts.http.server import HttpServer, address_of, bind
 from snoozeml.fronts.http.upload import UploadRoutes
 from snoozeml.fronts.http.v1_infer import V1Infer
@@ -134,7 +136,8 @@ class Daemon:
                     V2Routes(guard, OpenInference(serving, registry, control), bodies),
                 ],
             )
-            http = HttpServer(app, tls)
+            limits = ClientLimits.of(server, affordable(server.max_connections))
+            http = HttpServer(app, limits, tls)
 
             registry.apply(self._configuration.models)
             await http.listen(listener)

@@ -151,6 +151,16 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
         ),
     ] = 0
 
+    sandbox: Annotated[
+        bool | Literal["best-effort"],
+        Meta(
+            description="Whether workers of Python models are confined: no network, no files but "
+            "the model's own and the libraries, no other processes. `true` is an error where the "
+            "system cannot do that; `best-effort` does what it can.",
+            extra={"expected": "true, false or best-effort"},
+        ),
+    ] = False
+
     @property
     def origin(self) -> Origin:
         return Origin(self.path, self.format, self.precision)
@@ -232,6 +242,50 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
             description="Take Python models as uploads: whoever may upload may then run code here."
         ),
     ] = False
+    max_inflight_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=_PEBIBYTE,
+            extra={"unit": "bytes"},
+            description="What the bodies of all HTTP requests that are not answered yet may take "
+            "together; one of `max_request_bytes` has room in any case. Beyond it, the body that "
+            "has been on its way longest is given up.",
+        ),
+    ] = 256 * 2**20
+    max_connections: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=_MANY,
+            extra={"unit": "connections"},
+            description="The most HTTP connections at once. Beyond it, those that are slow or idle "
+            "make room for new ones.",
+        ),
+    ] = 4096
+    keep_alive_secs: Annotated[
+        Timeout, Meta(description="When a connection that asks nothing is closed.")
+    ] = 60.0
+    header_timeout_secs: Annotated[
+        Timeout,
+        Meta(description="How long a client may take to send a request line and its headers."),
+    ] = 10.0
+    transfer_timeout_secs: Annotated[
+        Timeout,
+        Meta(
+            description="How long a client may take to send a body or to read an answer, beside "
+            "what its size takes at `min_transfer_rate`."
+        ),
+    ] = 30.0
+    min_transfer_rate: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=_PEBIBYTE,
+            extra={"unit": "bytes/s"},
+            description="How fast large bodies and answers must move.",
+        ),
+    ] = 16 * 2**10
     spare_linger_secs: Annotated[
         Seconds,
         Meta(

@@ -8,10 +8,11 @@ import logging
 import signal
 import time
 from collections.abc import Mapping
+from functools import cache
 from typing import NamedTuple, Protocol
 
 from snoozeml.config.schema import ModelConfig
-from snoozeml.core.plan import Plan, WorkerSpec
+from snoozeml.core.plan import Plan, Sandbox, WorkerSpec
 from snoozeml.errors import Internal, ModelFailed, OutOfMemory, SnoozeError, WorkerCrashed
 from snoozeml.lifecycle import events
 from snoozeml.lifecycle.cpu import engine_threads
@@ -19,7 +20,7 @@ from snoozeml.lifecycle.footprints import Footprints
 from snoozeml.lifecycle.memory import OomWatch, available_bytes, proportional_bytes
 from snoozeml.lifecycle.plans import PlanStore
 from snoozeml.lifecycle.pools import Pools
-from snoozeml.lifecycle.process import Launcher, describe_exit
+from snoozeml.lifecycle.process import CONFINED, Launcher, describe_exit
 from snoozeml.lifecycle.residency import RAM, Holding, Sizes, Wanted, fitting, holding, total
 from snoozeml.lifecycle.steward import NotWantedAnyMore, Steward
 from snoozeml.lifecycle.worker import DiedLoading, Worker
@@ -37,6 +38,7 @@ class Surroundings(NamedTuple):
     Attributes:
         tasks: where effects that take time run; no actor outlives it.
         cores: how many all engines together may keep busy.
+        confined_launcher: starts the workers of models that nobody vouches for.
     """
 
     plans: PlanStore
@@ -47,6 +49,7 @@ class Surroundings(NamedTuple):
     totals: Totals
     oom: OomWatch
     cores: int
+    confined_launcher: Launcher = CONFINED
 
 
 class Owner(Protocol):
@@ -313,12 +316,25 @@ class Crew:
             max_batch_delay_s=config.max_batch_delay_ms / 1000,
             batching=config.batching,
             threads=engine_threads(config.threads, plan, cores),
+            sandbox=self._sandbox() if plan.format == "python" else None,
         )
-        return await Worker.start(
-            around.launcher,
+        worker = await Worker.start(
+            around.launcher if spec.sandbox is None else around.confined_launcher,
             spec,
             lambda frames: self._owner.receive(number, frames),
             around.steward.pools.released,
+        )
+        for part in worker.ready.lacking:
+            _warn_once(f"sandboxes are not complete: this system lacks {part}")
+        return worker
+
+    def _sandbox(self) -> Sandbox | None:
+        if not self.config.sandbox:
+            return None
+        return Sandbox(
+            required=self.config.sandbox is True,
+            scratch=str(self._around.plans.scratch),
+            memory_bytes=self._around.steward.pools.memory_bytes,
         )
 
     def _died_loading(self, number: int, death: DiedLoading) -> events.Event:
@@ -381,6 +397,11 @@ class Crew:
         self._around.steward.look_again()
 
 
+@cache
+def _warn_once(message: str) -> None:
+    _log.warning("%s", message)
+
+
 def worker_settings(config: ModelConfig) -> tuple[object, ...]:
     """The settings that a worker gets when it starts, and keeps."""
     return (
@@ -391,4 +412,5 @@ def worker_settings(config: ModelConfig) -> tuple[object, ...]:
         config.max_batch_delay_ms,
         config.batching,
         config.threads,
+        config.sandbox,
     )

@@ -73,6 +73,11 @@ class PlanStore:
         self._toolchain = toolchain()
         self._records: dict[Path, _Record] = {}
 
+    @property
+    def scratch(self) -> Path:
+        """A folder that stays empty: what confined workers lay their temporary files over."""
+        return self._cache_dir / "scratch"
+
     def known(self, origin: Origin) -> Plan | None:
         """The plan of a model that was prepared before and has not changed since.
 

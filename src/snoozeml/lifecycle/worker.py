@@ -4,13 +4,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from snoozeml.core.plan import WorkerFailure, WorkerReady, WorkerSpec
 from snoozeml.errors import ModelFailed, from_code
-from snoozeml.lifecycle.channel import Channel
+from snoozeml.lifecycle.channel import LARGEST_FRAME_BYTES, Channel
 from snoozeml.lifecycle.process import Launcher, Process, describe_exit, kill_group
 from snoozeml.wire.frames import Frame, Kind
 
@@ -21,6 +21,9 @@ _log = logging.getLogger("snoozeml.worker")
 _EXIT_TIMEOUT_S = 1.0
 _STOP_TIMEOUT_S = 2.0
 
+
+# An answer is whole in our memory before it goes to its client; it must not fill that.
+_CONFINED_FRAME_BYTES: Final = 256 * 2**20
 
 Released = Callable[[int], Awaitable[None]]
 
@@ -83,8 +86,9 @@ class Worker:
         worker = cls(await launcher.launch(spec.model_id), on_frames, released)
         worker.exited = asyncio.create_task(worker._watch())
         try:
+            largest_bytes = LARGEST_FRAME_BYTES if spec.sandbox is None else _CONFINED_FRAME_BYTES
             worker.channel = await Channel.open(
-                worker._process.sock, worker._receive, worker._lost.set
+                worker._process.sock, worker._receive, worker._lost.set, largest_bytes
             )
             worker.channel.send_struct(Kind.START, spec)
             worker.ready = await worker._until_loaded()

@@ -51,7 +51,6 @@ def serve(sock: socket.socket, load: LoadEngine = load_engine) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the daemon
     signal.signal(signal.SIGTERM, lambda *_: _stop_reading(sock))
-    threading.Thread(target=_leave_with_daemon, args=(sock,), daemon=True).start()
     # The daemon may go away at any moment; then nobody is left to answer.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         _serve(sock, load)
@@ -86,15 +85,27 @@ def _serve(sock: socket.socket, load: LoadEngine) -> None:
     started_at = _clock()
     try:
         spec = _decode_spec(start.body)
+        lacking = _confine(spec)
+        threading.Thread(target=_leave_with_daemon, args=(sock,), daemon=True).start()
         engine = load(spec)
         worker = _Worker(sock, reader, spec, engine)
     except Exception as error:  # whatever it is, the daemon must hear of it
         _send(sock, Kind.LOAD_FAILED, encoded(failure_of(error)))
         return
     gc.freeze()  # what is loaded stays: no collection needs to look at it again
-    ready = WorkerReady(load_s=_clock() - started_at, device=engine.device)
+    load_s = _clock() - started_at
+    ready = WorkerReady(load_s=load_s, device=engine.device, lacking=lacking)
     _send(sock, Kind.READY, msgspec.json.encode(ready))
     worker.run(frames)
+
+
+def _confine(spec: WorkerSpec) -> tuple[str, ...]:
+    """Enter the sandbox, before there is a second thread; returns what it lacks."""
+    if spec.sandbox is None:
+        return ()
+    from snoozeml.worker.sandbox import confine
+
+    return confine(spec.sandbox)
 
 
 def _send(sock: socket.socket, kind: Kind, body: bytes) -> None:
