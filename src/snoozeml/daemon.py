@@ -28,6 +28,7 @@ from snoozeml.fronts.http.v1_routes import V1Routes
 from snoozeml.fronts.http.v2_infer import V2Infer
 from snoozeml.fronts.http.v2_routes import V2Routes
 from snoozeml.fronts.tls import TlsFiles
+from snoozeml.lifecycle import heap
 from snoozeml.lifecycle.accelerators import Nvml
 from snoozeml.lifecycle.cpu import usable_cores
 from snoozeml.lifecycle.crew import Surroundings
@@ -67,6 +68,7 @@ def run(overrides: Overrides, ready_fd: int | None = None) -> int:
         ConfigError: the configuration is wrong.
         OSError: the address cannot be had.
     """
+    heap.share()
     environ = dict(os.environ)
     Drafts(models_dir(overrides, environ)).recover()
     configuration = load(overrides, environ)

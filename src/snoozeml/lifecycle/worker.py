@@ -10,6 +10,7 @@ import msgspec
 
 from snoozeml.core.plan import WorkerFailure, WorkerReady, WorkerSpec
 from snoozeml.errors import ModelFailed, from_code
+from snoozeml.lifecycle import heap
 from snoozeml.lifecycle.channel import LARGEST_FRAME_BYTES, Channel
 from snoozeml.lifecycle.process import Launcher, Process, describe_exit, kill_group
 from snoozeml.wire.frames import Frame, Kind
@@ -154,6 +155,7 @@ class Worker:
             if lost in late:
                 self._process.sock.close()
             await self._released(self.pid)
+            heap.trim()  # of what its requests and answers took here
             return status
         finally:
             lost.cancel()
