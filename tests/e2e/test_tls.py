@@ -143,9 +143,10 @@ def test_certificates_are_renewed_under_load_and_no_request_fails(
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
 
     async def kept_open(stop: asyncio.Event) -> int:
+        """Ask until told to stop, and once at least."""
         reader, writer = await asyncio.open_connection(*daemon.address, ssl=context)
         answered = 0
-        while not stop.is_set():
+        while not (answered and stop.is_set()):
             writer.write(request_bytes("POST", "/v1/models/echo/infer", ONE))
             head = await reader.readuntil(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 200"), head
@@ -153,17 +154,15 @@ def test_certificates_are_renewed_under_load_and_no_request_fails(
             await reader.readexactly(size)
             answered += 1
         writer.close()
+        await writer.wait_closed()
         return answered
 
     async def opened_anew(stop: asyncio.Event) -> int:
+        once = asyncio.Event()
+        once.set()
         answered = 0
         while not stop.is_set():
-            once = asyncio.Event()
-            asking = asyncio.create_task(kept_open(once))
-            await asyncio.sleep(0)
-            once.set()
-            await asking
-            answered += 1
+            answered += await kept_open(once)
         return answered
 
     async def renew(stop: asyncio.Event) -> list[str]:
