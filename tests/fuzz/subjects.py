@@ -94,7 +94,7 @@ def _protobuf(*seeds: Message) -> st.SearchStrategy[bytes]:
         try:
             parsed = ParseDict(document, kind(), ignore_unknown_fields=True)
             return bytes(parsed.SerializeToString())
-        except (ParseError, TypeError, ValueError, AttributeError):
+        except (ParseError, TypeError, ValueError, AttributeError, OverflowError):
             return raw[0]
 
     damaged = st.builds(damaged_json, st.sampled_from(documents), changes).map(message)

@@ -78,11 +78,17 @@ class Assembly:
 
 def _read(tensor: Given, datatype: str) -> Array:
     try:
-        return convert_array(tensor.read(), DTYPES[datatype]).reshape(tensor.shape)
+        array = convert_array(tensor.read(), DTYPES[datatype])
     except Lossy as loss:
         raise InvalidInput(
             f"input {tensor.name!r} wants {datatype}, got {tensor.datatype} {shown(loss.value)}:"
             f" {loss.why}"
+        ) from None
+    try:
+        return array.reshape(tensor.shape)
+    except (ValueError, OverflowError):  # more dimensions, or larger ones, than numpy can count
+        raise ShapeMismatch(
+            f"input {tensor.name!r}: no array has the shape {list(tensor.shape)!r:.200}"
         ) from None
 
 

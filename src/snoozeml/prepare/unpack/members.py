@@ -55,7 +55,7 @@ def members_of(infos: Sequence[ZipInfo], *, archive_bytes: int, most_bytes: int)
             f"the archive holds {len(infos)} files, and {MOST_MEMBERS} is the limit"
         )
     named = [Member(info, _path(info)) for info in infos]
-    members = [member for member in named if member.path.name and _is_content(member.path)]
+    members = [member for member in named if _is_content(member.path)]
     for member in members:
         _check_kind(member)
     files = [member for member in members if not member.info.is_dir()]

@@ -64,14 +64,14 @@ def _in_the_way(link: Path, before: ModelConfig | None, models_dir: Path) -> Pat
     Raises:
         InvalidInput: the link's place is taken by something that is not this model.
     """
-    if link.is_symlink():
-        return None
+    places = () if before is None else (before.path, *before.path.parents)
     if link.exists():
-        if before is None or link not in (before.path, *before.path.parents):
-            raise InvalidInput(f"{link.name!r} in the models folder is no model; use another id")
-        return link
-    is_ours = before is not None and models_dir in before.path.parents
-    return before.path if before is not None and is_ours else None
+        if link.resolve() not in places:
+            raise InvalidInput(
+                f"{link.name!r} in the models folder is not a model of this id; use another one"
+            )
+        return None if link.is_symlink() else link
+    return places[0] if models_dir in places[1:] else None
 
 
 def _rewritten(wish: Wish, file: Path) -> Rewritten | None:
