@@ -82,6 +82,13 @@ def test_a_constant_that_is_larger_than_the_model_by_far_is_not_written_out(
     assert plan.weights_bytes < 10_000
 
 
+def test_a_dimension_that_is_no_text_is_refused(model: Path) -> None:
+    damaged = models.identity_model(model, shape=("rowsrows", 1)).read_bytes()
+    model.write_bytes(damaged.replace(b"rowsrows", b"rows\xf5rowsrows"[:8]))
+    with pytest.raises(ModelFailed, match="not UTF-8"):
+        prepare(model)
+
+
 def test_a_failing_optimiser_is_no_obstacle(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def optimise(*_: Any) -> Any:
         raise RuntimeError("[ONNXRuntimeError] : 1 : FAIL : cannot\n  optimise")
