@@ -103,11 +103,8 @@ class JsonV1:
         )
 
     def _array(self, tensor: _Tensor[Any]) -> Array:
-        spec, reader, datatype = (
-            self._specs[tensor.name],
-            self._readers[tensor.name],
-            tensor.datatype,
-        )
+        spec, reader = self._specs[tensor.name], self._readers[tensor.name]
+        datatype = tensor.datatype
         if datatype is None or datatype == spec.datatype:
             return reader.read(tensor.data, tensor.shape)
         reader.check_datatype(datatype)
