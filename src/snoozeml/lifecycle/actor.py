@@ -90,6 +90,11 @@ class ModelActor:
     def last_error(self) -> SnoozeError | None:
         return self._state.last_error
 
+    @property
+    def waits_for(self) -> str | None:
+        """Why its load has to wait; None: it does not."""
+        return self.dispatch.blocked_by.message if self.dispatch.blocked_by else None
+
     def resident(self) -> Resident | None:
         """What the model takes of the common memory; None while it takes nothing."""
         holds = self.crew.holds()
