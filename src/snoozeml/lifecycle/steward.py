@@ -219,11 +219,9 @@ class Steward:
     def _refusal(self, wanted: Wanted, wait: Wait) -> SnoozeError:
         now = time.monotonic()
         retry_after_s = None if wait.until is None else max(0.0, wait.until - now)
-        until = (
-            ""
-            if retry_after_s is None
-            else f"; one may in {retry_after_s:.1f} s (min_residency_secs)"
-        )
+        until = ""
+        if retry_after_s is not None:
+            until = f"; one may in {retry_after_s:.1f} s (min_residency_secs)"
         if (where := wait.short_of) is not None:
             pool = self.pools.pool(where)
             limit = f"of the {_mib(pool.limit_bytes)} " if pool is not None else ""
