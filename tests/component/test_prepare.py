@@ -388,9 +388,11 @@ def test_noise_ends_up_in_the_log_and_never_in_the_answer(
     )
     monkeypatch.setenv("PYTHONPATH", str(noisy), prepend=os.pathsep)
     with caplog.at_level(logging.INFO, "snoozeml.prepare"):
-        assert ensure(cache_dir, model).prepared
+        assert asyncio.run(store(cache_dir).ensure(Origin(model, "onnx"), "mine")).prepared
     assert "python noise" in caplog.text
     assert "fd noise" in caplog.text
+    lines = {(record.levelno, record.__dict__["fields"]["model"]) for record in caplog.records}
+    assert lines == {(logging.WARNING, "mine")}
 
 
 def test_no_module_is_loaded_from_the_working_folder(

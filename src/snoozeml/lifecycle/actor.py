@@ -23,6 +23,7 @@ from snoozeml.lifecycle.model import Model, Phase, may_leave_at
 from snoozeml.lifecycle.residency import Resident
 from snoozeml.lifecycle.routing import routing
 from snoozeml.lifecycle.thrashing import Evictions
+from snoozeml.lifecycle.transitions import log_transition
 from snoozeml.lifecycle.waiting import Waiting
 from snoozeml.telemetry.statistics import ModelStatistics
 from snoozeml.wire.frames import Frame, Kind
@@ -88,6 +89,11 @@ class ModelActor:
     @property
     def last_error(self) -> SnoozeError | None:
         return self._state.last_error
+
+    @property
+    def waits_for(self) -> str | None:
+        """Why its load has to wait; None: it does not."""
+        return self.dispatch.blocked_by.message if self.dispatch.blocked_by else None
 
     def resident(self) -> Resident | None:
         """What the model takes of the common memory; None while it takes nothing."""
@@ -282,10 +288,11 @@ class ModelActor:
         try:
             while self._events:
                 now = time.monotonic()
-                before = self._state
-                self._state, follow_up = step(before, self._events.popleft(), now)
+                before, taken = self._state, self._events.popleft()
+                self._state, follow_up = step(before, taken, now)
                 if self._state.phase is not before.phase:
-                    self._log_transition(before.phase, now)
+                    log_transition(self.config.id, before, taken, self._state, now - self._since)
+                    self._since = now
                 if self._around.steward.is_waited_for and self._state is not before:
                     self._around.steward.look_again()
                 for effect in follow_up:
@@ -351,19 +358,6 @@ class ModelActor:
         self._hangs.close()
         if not self._finished.done():
             self._finished.set_result(None)
-
-    def _log_transition(self, before: Phase, now: float) -> None:
-        fields: dict[str, object] = {
-            "model": self.config.id,
-            "state": f"{before.value}→{self._state.phase.value}",
-            "after_s": round(now - self._since, 3),
-        }
-        if self._state.phase is Phase.FAILED and self._state.last_error is not None:
-            fields["error"] = self._state.last_error.message
-        self._since = now
-        # What happens to a model that sleeps while the daemon stops is no news.
-        level = logging.DEBUG if before is Phase.IDLE and self._state.closing else logging.INFO
-        _log.log(level, "transition", extra={"fields": fields})
 
     def _log_notice(self, frame: Frame) -> None:
         notice = msgspec.json.decode(frame.body, type=WorkerFailure)

@@ -163,7 +163,7 @@ class Crew:
             SnoozeError: as `PlanStore.ensure`.
         """
         if self.plan is None:
-            self.plan = await self._around.plans.ensure(self.config.origin)
+            self.plan = await self._around.plans.ensure(self.config.origin, self.config.id)
         return self.plan
 
     def note_served(self, number: int) -> None:
@@ -293,14 +293,14 @@ class Crew:
 
     async def _launch(self, number: int) -> Worker:
         config, plans = self.config, self._around.plans
-        plan = await plans.ensure(config.origin)
+        plan = await plans.ensure(config.origin, config.id)
         try:
             return await self._launch_with(plan, number)
         except ModelFailed:
             if plans.known(config.origin) == plan:
                 raise
         # Somebody has emptied the cache between the look at the plan and its loading.
-        return await self._launch_with(await plans.ensure(config.origin), number)
+        return await self._launch_with(await plans.ensure(config.origin, config.id), number)
 
     async def _launch_with(self, plan: Plan, number: int) -> Worker:
         config, around = self.config, self._around

@@ -10,6 +10,8 @@ import sys
 from collections import deque
 from typing import Final, Protocol, cast
 
+from snoozeml.lifecycle.printed import printed
+
 _log = logging.getLogger("snoozeml.worker")
 
 _TAIL_LINES = 20
@@ -100,7 +102,7 @@ class OutputTail(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _keep(self, line: bytes) -> None:
-        text = line[:_LONGEST_LINE_BYTES].decode("utf-8", "replace").rstrip()
+        text = printed(line[:_LONGEST_LINE_BYTES])
         if text:
             self.lines.append(text)
             _log.info("%s", text, extra={"fields": {"worker": self._name}})

@@ -5,6 +5,7 @@ the steward measures, asks victims to leave, and looks again when something has 
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -28,6 +29,8 @@ from snoozeml.lifecycle.residency import (
     neighbour_to_evict,
     total,
 )
+
+_log = logging.getLogger("snoozeml.models")
 
 _LOOK_AGAIN_S = 5.0
 
@@ -150,6 +153,7 @@ class Steward:
         return make_room(wanted, self._residents(), budget, time.monotonic())
 
     async def _until_admitted(self, applicant: Applicant) -> None:
+        is_told = False
         while (wanted := applicant.wanted()) is not None:
             self._changed.clear()
             match self._decide(wanted):
@@ -165,9 +169,15 @@ class Steward:
                 case Evict(model_ids):
                     applicant.wait_for_room(self._refusal(wanted, Wait(None, short_of=None)))
                     self._evict(model_ids, "capacity")
+                    is_told = True  # by who leaves
                     await self._change(None)
                 case Wait() as wait:
-                    applicant.wait_for_room(self._refusal(wanted, wait))
+                    why = self._refusal(wanted, wait)
+                    applicant.wait_for_room(why)
+                    if not is_told:
+                        fields = {"model": wanted.model_id, "why": why.message}
+                        _log.info("waits for room", extra={"fields": fields})
+                    is_told = True
                     await self._change(wait.until)
         raise NotWantedAnyMore
 
@@ -209,18 +219,21 @@ class Steward:
     def _refusal(self, wanted: Wanted, wait: Wait) -> SnoozeError:
         now = time.monotonic()
         retry_after_s = None if wait.until is None else max(0.0, wait.until - now)
+        until = ""
+        if retry_after_s is not None:
+            until = f"; one may in {retry_after_s:.1f} s (min_residency_secs)"
         if (where := wait.short_of) is not None:
             pool = self.pools.pool(where)
             limit = f"of the {_mib(pool.limit_bytes)} " if pool is not None else ""
             return OutOfMemory(
                 f"out of memory: model {wanted.model_id} needs about {_mib(wanted.needs[where])} "
                 f"{limit}that all models together may take ({limit_name(where)}), and none that is "
-                "loaded may leave at present",
+                f"loaded may leave at present{until}",
                 retry_after_s=retry_after_s,
             )
         return Overloaded(
-            f"model {wanted.model_id} waits for a place: {self._models} models are loaded "
-            "(max_loaded_models), and none may leave at present",
+            f"model {wanted.model_id} waits for a place: {self._models} of {self._models} models "
+            f"are loaded (max_loaded_models), and none may leave at present{until}",
             retry_after_s=retry_after_s,
         )
 

@@ -92,7 +92,7 @@ class Worker:
                 worker._process.sock, worker._receive, worker._lost.set, largest_bytes
             )
             worker.channel.send_struct(Kind.START, spec)
-            worker.ready = await worker._until_loaded()
+            worker.ready = await worker._until_loaded(spec.model_id)
         except BaseException:
             kill_group(worker.pid)
             await asyncio.shield(worker.exited)
@@ -120,7 +120,7 @@ class Worker:
     def last_output(self) -> deque[str]:
         return self._process.output.lines
 
-    async def _until_loaded(self) -> WorkerReady:
+    async def _until_loaded(self, model_id: str) -> WorkerReady:
         outcomes: tuple[asyncio.Future[Any], ...] = (self._loaded, self.exited)
         await asyncio.wait(outcomes, return_when=asyncio.FIRST_COMPLETED)
         if not self._loaded.done():
@@ -132,7 +132,8 @@ class Worker:
             return msgspec.json.decode(frame.body, type=WorkerReady)
         failure = msgspec.json.decode(frame.body, type=WorkerFailure)
         if failure.traceback and failure.code == "internal":
-            _log.error("loading failed:\n%s", failure.traceback)
+            fields = {"model": model_id}
+            _log.error("loading failed:\n%s", failure.traceback, extra={"fields": fields})
         raise from_code(failure.code, failure.message)
 
     def _receive(self, frames: list[Frame]) -> None:

@@ -78,6 +78,8 @@ def _optimise_in_integers(source: Source, draft: Path) -> tuple[Session, Signatu
     """Like `optimise`, for the integer version; what it takes and gives is the model's own."""
     signature, batching = _describe(open_plainly(source.path), source)
     converted = convert(source.path, source.path.parent, signature, draft / "int8")
+    if converted is None:
+        return optimise(source.path, draft, source.size_bytes), signature, batching
     session = optimise(converted, draft, source.size_bytes)
     shutil.rmtree(converted.parent)
     return session, signature, batching

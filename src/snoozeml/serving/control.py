@@ -29,6 +29,7 @@ class ModelView(msgspec.Struct, kw_only=True):
     Attributes:
         onnx_path: the model's path, whatever its format; the name is older than the formats.
         vram_bytes: None where nobody says; 0 where the device has no memory of its own.
+        waits_for: why its load waits for room; None: it does not.
         inputs, outputs: None until the model has been prepared once.
     """
 
@@ -49,6 +50,7 @@ class ModelView(msgspec.Struct, kw_only=True):
     inputs: list[TensorView] | None
     outputs: list[TensorView] | None
     device: str
+    waits_for: str | None
     last_error: str | None
     loads: int
     cold_start_ms: float | None
@@ -201,6 +203,7 @@ def _view(actor: ModelActor) -> ModelView:
         inputs=_tensor_views(signature.inputs, signature.open_inputs) if signature else None,
         outputs=_tensor_views(signature.outputs, signature.open_outputs) if signature else None,
         device=actor.crew.device or config.device,
+        waits_for=actor.waits_for,
         last_error=actor.last_error.message if actor.last_error else None,
         loads=actor.crew.loads,
         cold_start_ms=None if cold_start_s is None else cold_start_s * 1000,

@@ -89,8 +89,7 @@ def _source(path: Path, folder: Path, checkpoint: list[Path], modules: list[Modu
 def _make_plan(job: PrepareJob, checkpoint: list[Path], modules: list[Module], draft: Path) -> Plan:
     graph = build(_folder(job), checkpoint, modules)
     weights_folder = graph.write(draft)
-    if job.precision == "int8":
-        _convert(draft, weights_folder, graph)
+    if job.precision == "int8" and _convert(draft, weights_folder, graph):
         weights_folder = None
     session = _open(draft, weights_folder)
     packed = _pack(draft, weights_folder)
@@ -108,13 +107,16 @@ def _make_plan(job: PrepareJob, checkpoint: list[Path], modules: list[Module], d
     )
 
 
-def _convert(draft: Path, weights_folder: Path | None, graph: Graph) -> None:
-    """Put a plan's integer version in its place."""
+def _convert(draft: Path, weights_folder: Path | None, graph: Graph) -> bool:
+    """Put a plan's integer version in its place, if there is one."""
     usual = Signature(graph.usual_inputs, graph.signature.outputs)
     converted = convert(draft / GRAPH_FILE, weights_folder or draft, usual, draft / "int8")
+    if converted is None:
+        return False
     for file in converted.parent.iterdir():  # small weights are all in the graph
         file.replace(draft / file.name)
     converted.parent.rmdir()
+    return True
 
 
 def _pack(draft: Path, weights_folder: Path | None) -> PackedWeights:

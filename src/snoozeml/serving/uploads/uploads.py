@@ -130,7 +130,7 @@ class Uploads:
             )
         origin = Origin(found.path, found.format)
         try:
-            await self._plans.ensure(origin)
+            await self._plans.ensure(origin, wish.model_id)
         except ModelFailed as error:
             raise InvalidInput(f"the model cannot be served: {error.message}") from error
         return origin
@@ -138,7 +138,7 @@ class Uploads:
     async def _unpack(self, draft: Draft, content: Path) -> None:
         job = UnpackJob(archive=str(draft.body), folder=str(content), most_bytes=self.most_bytes)
         outcome = await run_errand(
-            "snoozeml.prepare.unpack", job, UnpackOutcome, "unpacking the archive"
+            "snoozeml.prepare.unpack", job, UnpackOutcome, "unpacking the archive", {}
         )
         if outcome.error is not None:
             raise from_code(*outcome.error)
@@ -190,7 +190,7 @@ class Uploads:
                 "its place; see what the folder and the configuration say about this id"
             )
         if config.origin != checked:
-            await self._plans.ensure(config.origin)
+            await self._plans.ensure(config.origin, model_id)
             await asyncio.to_thread(self._plans.forget, checked)
 
     def _clear(self, draft: Draft, change: Change, before: ModelConfig | None) -> None:
