@@ -45,6 +45,7 @@ from snoozeml.serving.auth.exposure import concerns
 from snoozeml.serving.control import Control
 from snoozeml.serving.inference import Serving
 from snoozeml.serving.oip import OpenInference
+from snoozeml.serving.reading import Reader
 from snoozeml.serving.uploads.drafts import Drafts
 from snoozeml.serving.uploads.uploads import Uploads
 from snoozeml.telemetry import logs
@@ -129,11 +130,12 @@ class Daemon:
             registry = Registry(around)
             serving = Serving(registry, totals)
             control = Control(registry, serving, rescan=self._rescan, check=check, apply=apply)
+            reader = Reader(registry, pools, server.max_loaded_models)
             guard, bodies = Guard(authoriser), BodyReader(server.max_request_bytes)
             app = HttpApp(
                 [infer(serving, registry, authoriser, bodies) for infer in (V1Infer, V2Infer)],
                 [
-                    V1Routes(guard, serving, control, Exposition(totals, tls)),
+                    V1Routes(guard, serving, control, Exposition(totals, reader.read, tls)),
                     UploadRoutes(guard, Uploads(control, registry, plans, server)),
                     V2Routes(guard, OpenInference(serving, registry, control), bodies),
                 ],

@@ -83,6 +83,11 @@ class ModelActor:
                 return "idle"
 
     @property
+    def has_failed(self) -> bool:
+        """It could not be loaded, and refuses for a while."""
+        return self._state.phase is Phase.FAILED
+
+    @property
     def pinned(self) -> bool:
         return self._state.pinned
 
@@ -239,6 +244,7 @@ class ModelActor:
         self.tell(events.Crowded())
 
     def ran_out_of_memory(self, number: int) -> None:
+        self.crew.note_out_of_memory(number)
         self.tell(events.RanOutOfMemory(number))
 
     def drained(self, number: int) -> None:
@@ -258,7 +264,6 @@ class ModelActor:
                 self.crew.let_pack(number)
             else:
                 if frame.codec:  # the first answer since a run
-                    self._around.totals.batches += frame.codec
                     self.statistics.ran(frame.codec, frame.count, frame.t1)
                 self.dispatch.receive(lane, frame)
         self.dispatch.flow()

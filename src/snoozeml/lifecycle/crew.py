@@ -25,6 +25,7 @@ from snoozeml.lifecycle.residency import RAM, Holding, Sizes, Wanted, fitting, h
 from snoozeml.lifecycle.steward import NotWantedAnyMore, Steward
 from snoozeml.lifecycle.worker import DiedLoading, Worker
 from snoozeml.telemetry.metrics import Totals
+from snoozeml.telemetry.statistics import ModelStatistics
 from snoozeml.wire.frames import Frame, Kind
 
 _log = logging.getLogger("snoozeml.model")
@@ -54,6 +55,8 @@ class Surroundings(NamedTuple):
 
 class Owner(Protocol):
     """Whose workers they are."""
+
+    statistics: ModelStatistics
 
     def tell(self, event: events.Event) -> None:
         """Take news of a worker."""
@@ -87,6 +90,7 @@ class _Member:
         self._counted: Mapping[str, int | None] = {}
         self.asked_to_leave = False
         self.has_served = False
+        self.ran_out_of_memory = False
         self.ended_because: SnoozeError | None = None
 
     def wanted(self) -> Wanted | None:
@@ -130,7 +134,6 @@ class Crew:
 
     Attributes:
         plan: what the workers run; None until the model has been prepared.
-        loads: how often the model has been woken.
         cold_start_s: what the last time took, waiting for room left out.
         freed_bytes: what workers had taken that have been asked to leave.
     """
@@ -138,12 +141,16 @@ class Crew:
     def __init__(self, config: ModelConfig, around: Surroundings, owner: Owner) -> None:
         self.config = config
         self.plan: Plan | None = around.plans.known(config.origin)
-        self.loads = 0
         self.cold_start_s: float | None = None
         self.freed_bytes = 0
         self._around = around
         self._owner = owner
         self._members: dict[int, _Member] = {}
+
+    @property
+    def loads(self) -> int:
+        """How often the model has been woken."""
+        return self._owner.statistics.cold_starts.count
 
     @property
     def size(self) -> int:
@@ -155,6 +162,11 @@ class Crew:
         """Where the model runs; None while nothing is loaded."""
         workers = (member.worker for member in self._members.values())
         return next((worker.ready.device for worker in workers if worker is not None), None)
+
+    def located(self) -> list[tuple[int, str]]:
+        """Process and device of each worker that is ready."""
+        workers = (member.worker for member in self._members.values())
+        return [(worker.pid, worker.ready.device) for worker in workers if worker is not None]
 
     async def prepare(self) -> Plan:
         """The model's plan, made now if there is none yet; nothing is loaded.
@@ -170,6 +182,11 @@ class Crew:
         """A worker that is about to leave has answered requests."""
         if number in self._members:
             self._members[number].has_served = True
+
+    def note_out_of_memory(self, number: int) -> None:
+        """A worker has run out of memory, and will leave for that."""
+        if number in self._members:
+            self._members[number].ran_out_of_memory = True
 
     def worker(self, number: int) -> Worker:
         worker = self._members[number].worker
@@ -287,8 +304,8 @@ class Crew:
                 worker = await self._launch(number)
         self._around.footprints.learn(member.config, worker.ready.device, {})
         if self.size == 0:  # another replica is not another load
-            self.loads += 1
             self.cold_start_s = time.monotonic() - started_at
+            self._owner.statistics.cold_starts.add(self.cold_start_s)
         return worker
 
     async def _launch(self, number: int) -> Worker:
@@ -339,7 +356,7 @@ class Crew:
 
     def _died_loading(self, number: int, death: DiedLoading) -> events.Event:
         """A process that dies may have been unlucky, where a model that is refused is broken."""
-        if death.status == -signal.SIGKILL and self._around.oom.killed():
+        if self._count_death(death.status) == "oom":
             error = OutOfMemory(
                 f"out of memory: the kernel ended the worker of model {self.config.id} while it "
                 "loaded"
@@ -358,6 +375,7 @@ class Crew:
     async def _watch(self, number: int, member: _Member, worker: Worker) -> None:
         status = await worker.exited
         if member.asked_to_leave:
+            self._owner.statistics.restarts["oom"] += member.ran_out_of_memory
             self._remove(number, events.WorkerExited(number, healthy=member.has_served))
             return
         exited = self._unexpected(number, member, status)
@@ -369,18 +387,29 @@ class Crew:
         answered = self._owner.has_answered(number)
         name, how = self.config.id, describe_exit(status)
         if member.ended_because is not None:
+            self._owner.statistics.restarts["hang"] += 1
             return events.WorkerExited(number, member.ended_because, healthy=answered, blamed=True)
-        if status == -signal.SIGKILL:
-            if self._around.oom.killed():
+        match self._count_death(status):
+            case "oom":
                 error = OutOfMemory(
                     f"out of memory: the worker of model {name} {how} by the kernel"
                 )
                 return events.WorkerExited(number, error, healthy=answered, blamed=True)
-            # Nobody but the kernel or a person sends this signal: the model is innocent.
-            crash = WorkerCrashed(f"the worker of model {name} {how} from outside")
-            return events.WorkerExited(number, crash, healthy=True, blamed=False)
+            case "killed":
+                # Nobody but the kernel or a person does this: the model is innocent.
+                crash = WorkerCrashed(f"the worker of model {name} {how} from outside")
+                return events.WorkerExited(number, crash, healthy=True, blamed=False)
         crash = WorkerCrashed(f"the worker of model {name} {how}")
         return events.WorkerExited(number, crash, healthy=answered, blamed=True)
+
+    def _count_death(self, status: int | None) -> str:
+        """What ended a process that nobody here had asked to leave."""
+        if status == -signal.SIGKILL:
+            reason = "oom" if self._around.oom.killed() else "killed"
+        else:
+            reason = "crash"
+        self._owner.statistics.restarts[reason] += 1
+        return reason
 
     def _log_death(self, worker: Worker, error: SnoozeError | None) -> None:
         fields: dict[str, object] = {"model": self.config.id, "pid": worker.pid}

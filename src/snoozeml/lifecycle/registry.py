@@ -54,6 +54,10 @@ class Registry:
         yield from self._actors.values()
         yield from self._leaving
 
+    def leaving(self) -> Iterator[ModelActor]:
+        """Those that are not registered any more, and have not left yet."""
+        return iter(self._leaving)
+
     def __iter__(self) -> Iterator[ModelActor]:
         return iter(self._actors.values())
 
@@ -106,6 +110,7 @@ class Registry:
     async def _let_go(self, actor: ModelActor) -> None:
         await actor.close()
         self._leaving.remove(actor)
+        self._around.totals.take_over(actor.statistics)
 
     def _add(self, config: ModelConfig) -> None:
         actor = self._actors[config.id] = ModelActor(config, self._around)

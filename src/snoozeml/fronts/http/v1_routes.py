@@ -81,7 +81,8 @@ class V1Routes:
         return _json({"status": "ready"})
 
     async def _metrics(self, request: Request) -> Response:
-        return Response(self._exposition.render(), headers={"content-type": CONTENT_TYPE})
+        text = await self._exposition.render(principal_of(request).may_use)
+        return Response(text, headers={"content-type": CONTENT_TYPE})
 
     async def _models(self, request: Request) -> Response:
         may_see = principal_of(request).may_use
