@@ -153,8 +153,8 @@ def test_too_many_connections_make_room_for_new_ones(serve: Serve) -> None:
 
 
 def test_where_all_are_being_served_only_health_is_told(serve: Serve, models_dir: Path) -> None:
-    models.slow_model(models_dir / "slow.onnx", 3000)
-    daemon = serve("[server]\nmax_connections = 2\n[models.slow]\nbatching = 'off'\n")
+    models.slow_model(models_dir / "slow.onnx", 1500)
+    daemon = serve("[server]\nmax_connections = 2\n[models.slow]\nrequest_timeout_secs = 300\n")
     daemon.control("slow", "load")
     question = request_bytes("POST", path("slow", "infer"), infer_body(tensor("x", [1, 1], [1])))
     with daemon.connect() as one, daemon.connect() as two:
