@@ -124,7 +124,9 @@ class Daemon:
             )
             registry = Registry(around)
             serving = Serving(registry, totals)
-            control = Control(registry, serving, rescan=self._rescan, check=check, apply=apply)
+            control = Control(
+                registry, serving, rescan=self._rescan, check=check, apply=apply, server=server
+            )
             guard, bodies = Guard(authoriser), BodyReader(server.max_request_bytes)
             app = HttpApp(
                 [infer(serving, registry, authoriser, bodies) for infer in (V1Infer, V2Infer)],
