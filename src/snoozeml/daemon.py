@@ -129,7 +129,9 @@ class Daemon:
             )
             registry = Registry(around)
             serving = Serving(registry, totals)
-            control = Control(registry, serving, rescan=self._rescan, check=check, apply=apply)
+            control = Control(
+                registry, serving, rescan=self._rescan, check=check, apply=apply, server=server
+            )
             reader = Reader(registry, pools, server.max_loaded_models)
             guard, bodies = Guard(authoriser), BodyReader(server.max_request_bytes)
             app = HttpApp(

@@ -79,10 +79,15 @@ class Endpoint:
         """Load, unload, pin or unpin a model; returns what the daemon says became of it."""
         return self._ask_about(model_id, "POST", action)
 
-    def refresh(self) -> list[dict[str, Any]]:
-        """Have the models folder scanned again; returns the models there are now."""
+    def refresh(self) -> dict[str, Any]:
+        """Have the models folder scanned again.
+
+        Returns:
+            `models`, those that there are now; and what has changed, where the daemon tells.
+        """
         answer = self._expect(dict, self._ask("POST", "v1", "models", "refresh"))
-        return self._expect(list, answer.get("models"))
+        self._expect(list, answer.get("models"))
+        return answer
 
     def upload(self, form: "Form") -> dict[str, Any]:
         """Send a model; returns what has become of it."""

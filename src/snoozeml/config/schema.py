@@ -362,3 +362,12 @@ class Configuration(Struct, frozen=True, kw_only=True):
     server: ServerConfig
     models: tuple[ModelConfig, ...]
     auth: AuthConfig = AuthConfig()
+
+
+_HEEDED_AT_ONCE: Final = frozenset({"models_dir", "config_path"})
+
+
+def waits_for_restart(started_with: ServerConfig, now: ServerConfig) -> list[str]:
+    """The settings that have changed, of those that a daemon heeds only when it starts."""
+    names = set(ServerConfig.__struct_fields__) - _HEEDED_AT_ONCE
+    return sorted(name for name in names if getattr(started_with, name) != getattr(now, name))

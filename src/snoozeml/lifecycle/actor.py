@@ -179,8 +179,12 @@ class ModelActor:
         """Leave, if that disturbs nobody."""
         self.tell(events.EvictAsked(reason))
 
-    def reconfigure(self, config: ModelConfig) -> None:
-        """Take new settings; workers that were started with others leave, to be started anew."""
+    def reconfigure(self, config: ModelConfig) -> bool:
+        """Take new settings; workers that were started with others leave, to be started anew.
+
+        Returns:
+            whether the settings or the model itself are others than before.
+        """
         before, self.config, self.crew.config = self.config, config, config
         self.dispatch.max_queue = config.max_queue
         self.dispatch.crowd = config.autoscale_queue_threshold
@@ -189,11 +193,13 @@ class ModelActor:
             self.dispatch.choose = routing(config.routing_strategy)
         self.tell(events.LimitsChanged(_limits(config)))
         plan = self._around.plans.known(config.origin)
+        is_changed = plan != self.crew.plan or config != before
         if plan != self.crew.plan or worker_settings(config) != worker_settings(before):
             self.crew.plan = plan
             self.tell(events.SettingsChanged())
         if config.pinned != before.pinned:
             self.tell(events.PinAsked() if config.pinned else events.UnpinAsked())
+        return is_changed
 
     async def close(self) -> None:
         """Answer what has been accepted, let the workers leave, and end.

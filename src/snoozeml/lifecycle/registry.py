@@ -1,8 +1,8 @@
 """Every model that is registered, by id."""
 
 import asyncio
-import logging
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from snoozeml.config.loading import ConfigError
 from snoozeml.config.schema import ModelConfig
@@ -12,8 +12,6 @@ from snoozeml.lifecycle.crew import Surroundings
 from snoozeml.lifecycle.footprints import Footprints
 from snoozeml.lifecycle.pools import Pools, limit_name
 from snoozeml.lifecycle.residency import total
-
-_log = logging.getLogger("snoozeml.models")
 
 
 def check_pinned(
@@ -41,6 +39,14 @@ def check_pinned(
                 f"{limit_name(where)} is {pool.limit_bytes >> 20} MiB: {names}; raise the limit or "
                 "pin fewer"
             )
+
+
+class Changes(NamedTuple):
+    """Ids of models that have come, gone, or have other settings or content now."""
+
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
 
 
 class Registry:
@@ -72,29 +78,22 @@ class Registry:
         except KeyError:
             raise ModelNotFound.named(model_id) from None
 
-    def apply(self, configs: Iterable[ModelConfig]) -> None:
+    def apply(self, configs: Iterable[ModelConfig]) -> Changes:
         """Make the registered models equal to these: add, reconfigure, and let go.
 
         A model that is gone from the configuration answers what it has accepted, then leaves.
         """
         wanted = {config.id: config for config in configs}
-        before = self._actors.keys()
-        if before and before != wanted.keys():
-            fields = {
-                "added": sorted(wanted.keys() - before),
-                "removed": sorted(before - wanted.keys()),
-            }
-            _log.info("models changed", extra={"fields": fields})
-        for model_id in self._actors.keys() - wanted.keys():
+        removed, added = sorted(self._actors.keys() - wanted), sorted(wanted.keys() - self._actors)
+        for model_id in removed:
             actor = self._actors.pop(model_id)
             self._leaving.add(actor)
             self._around.tasks.create_task(self._let_go(actor))
-        for model_id, config in wanted.items():
-            if model_id in self._actors:
-                self._actors[model_id].reconfigure(config)
-            else:
-                self._add(config)
+        changed = [id_ for id_, actor in self._actors.items() if actor.reconfigure(wanted[id_])]
+        for model_id in added:
+            self._add(wanted[model_id])
         self._actors = dict(sorted(self._actors.items()))
+        return Changes(added, removed, changed)
 
     async def close(self) -> None:
         """Let every model answer what it has accepted, and leave.

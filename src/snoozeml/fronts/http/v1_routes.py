@@ -98,7 +98,7 @@ class V1Routes:
         return _json(await self._control.load(_model_id(request), wait=wait == "true"))
 
     async def _refresh(self, request: Request) -> Response:
-        return _json({"models": await self._control.refresh()})
+        return _json(await self._control.refresh())
 
 
 def _model_id(request: Request) -> str:
