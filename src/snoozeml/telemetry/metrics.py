@@ -22,7 +22,7 @@ class Totals(msgspec.Struct):
 
     Attributes:
         succeeded, failed, latency_s, batches: of models that are gone; of `failed`, also requests
-            that came to no model.
+            that no model took.
     """
 
     succeeded: int = 0
