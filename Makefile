@@ -10,7 +10,7 @@ MODELS := demo/models
 export ORT_DISABLE_TELEMETRY := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo run check test soak bench golden proto docs clean
+.PHONY: help venv demo run check test fuzz soak bench golden proto docs clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 8
@@ -37,6 +37,9 @@ check: $(INSTALLED) ## The gate for every commit: format, lint, types, import co
 
 test: check ## Everything: check, then whole workers, whole daemons, and the documentation.
 	$(BIN)/pytest tests --ignore=tests/unit
+
+fuzz: $(INSTALLED) ## 220,000 damaged inputs for all parsers that read what others wrote.
+	FUZZ_INPUTS=11000 $(BIN)/pytest tests/fuzz --capture=no
 
 soak: $(INSTALLED) ## Ten minutes of killed and hung workers and failing loads under mixed traffic.
 	PYTHONPATH=tests $(BIN)/python -m e2e.chaos --minutes 10

@@ -1,37 +1,75 @@
-"""The least that a gRPC server in this process layout can do: take a message, send a constant.
+"""The least that gRPC can cost in the daemon's layout: a process in front, and one behind it.
 
-Run as `python -m benchmarks.grpc_echo`, with the answer's bytes on standard input; writes the
-address that it listens on to standard output. It is the daemon's own server with nothing behind.
+Run as `python -m benchmarks.grpc_echo`, with an encoded answer on standard input; writes the
+address that it listens on to standard output. The process in front is served by the daemon's own
+library, and passes each message on as a frame; the one behind sends the answer back for each.
 """
 
 import asyncio
+import os
+import socket
 import sys
 
 import uvloop
 
+from benchmarks.h2load import INFER
 from snoozeml.fronts.grpc.app import GrpcApp
 from snoozeml.fronts.grpc.calls import Answer, Call
 from snoozeml.fronts.grpc.native import NativeServer
+from snoozeml.lifecycle.channel import Channel
+from snoozeml.wire.frames import Frame, Kind, header
+from snoozeml.worker.reader import FrameReader
 
-PATH = "/snoozeml.v1.InferenceService/Infer"
 _LARGEST_BYTES = 2**20
 
 
-class _Echo(GrpcApp):
-    def __init__(self, answer: bytes) -> None:
-        async def echo(_call: Call, _body: bytes) -> Answer:
-            return Answer(answer)
+class _Front:
+    """Hands messages to the process behind and waits for what comes back."""
 
-        self.unary = {PATH: echo}  # type: ignore[misc]
-        self.streaming = {}  # type: ignore[misc]
+    def __init__(self) -> None:
+        self.channel: Channel | None = None
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._next_id = 1
+
+    async def infer(self, _call: Call, body: bytes) -> Answer:
+        assert self.channel is not None
+        number, self._next_id = self._next_id, self._next_id + 1
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        self.channel.send(Kind.INFER, (body,), id=number)
+        return Answer(await answer)
+
+    def take(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            self._waiting.pop(frame.id).set_result(frame.body)
 
 
-async def _serve() -> None:
+def _echo(sock: socket.socket, answer: bytes) -> None:
+    reader = FrameReader(sock)
+    while (frames := reader.read(None)) is not None:
+        heads = (header(Kind.RESULT, len(answer), id=frame.id) for frame in frames)
+        sock.sendall(b"".join(head + answer for head in heads))
+
+
+async def _serve(sock: socket.socket) -> None:
+    front = _Front()
+    front.channel = await Channel.open(sock, front.take, lambda: None)
     server = NativeServer("127.0.0.1:0", _LARGEST_BYTES)
-    await server.start(_Echo(sys.stdin.buffer.read()))
+    await server.start(GrpcApp({INFER: front.infer}, {}))
     print(server.address, flush=True)
     await asyncio.Event().wait()
 
 
+def main() -> None:
+    answer = sys.stdin.buffer.read()
+    here, there = socket.socketpair()
+    if os.fork() == 0:
+        here.close()
+        _echo(there, answer)
+        os._exit(0)
+    there.close()
+    here.setblocking(False)
+    uvloop.run(_serve(here))
+
+
 if __name__ == "__main__":
-    uvloop.run(_serve())
+    main()

@@ -3,7 +3,7 @@
 import os
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import mean, median
 from typing import Final, NamedTuple
@@ -55,11 +55,7 @@ def in_turns(
     seconds: int,
     headers: Mapping[str, Mapping[str, str]] = {},
 ) -> Rounds:
-    """Load several servers round by round, after a second of warming up each.
-
-    Each has its turn in every round, in an order that is reversed from round to round. It goes on
-    until there have been enough quiet rounds, or patience is at its end; the quietest are kept.
-    A neighbour takes more from three busy processes than from two.
+    """Load several HTTP servers with wrk; see `take_turns`.
 
     Args:
         body: what all are sent, or each by name.
@@ -71,9 +67,22 @@ def in_turns(
         head = headers.get(name, wrk.JSON)
         return wrk.post(urls[name], bodies[name], connections, seconds, head)
 
-    for name in urls:
+    return take_turns(urls, load, seconds)
+
+
+def take_turns(names: Iterable[str], load: Callable[[str, int], wrk.Load], seconds: int) -> Rounds:
+    """Load several servers round by round, after a second of warming up each.
+
+    Each has its turn in every round, in an order that is reversed from round to round. It goes on
+    until there have been enough quiet rounds, or patience is at its end; the quietest are kept.
+    A neighbour takes more from three busy processes than from two.
+
+    Args:
+        load: loads the server with this name for so many seconds.
+    """
+    order = list(names)
+    for name in order:
         load(name, 1)
-    order = list(urls)
     rounds: list[Round] = []
     while sum(one.others_share < _QUIET for one in rounds) < _WANTED and len(rounds) < _MOST:
         started, before_s = time.monotonic(), _others_s()

@@ -55,7 +55,7 @@ def measure() -> list[Figure]:
         model = encoder_model(
             Path(folder, "encoder.onnx"), layers=6, hidden=384, vocab=30522, heads=12
         )
-        optimise(model, plan)
+        optimise(model, plan, model.stat().st_size)
         settings = "[server]\nspare_linger_secs = 600\n"
         with served(Path(folder), settings) as daemon, daemon.connect() as connection:
             _life(daemon, connection)  # prepares it

@@ -14,11 +14,13 @@ import uvloop
 from snoozeml.config.loading import Overrides, load, models_dir
 from snoozeml.config.schema import Configuration, ServerConfig
 from snoozeml.errors import SnoozeError
+from snoozeml.fronts.descriptors import affordable
 from snoozeml.fronts.grpc.app import GrpcApp
 from snoozeml.fronts.grpc.servers import GrpcServer, listen_for_grpc
 from snoozeml.fronts.http.app import HttpApp
 from snoozeml.fronts.http.body import BodyReader
 from snoozeml.fronts.http.guard import Guard
+from snoozeml.fronts.http.limits import ClientLimits
 from snoozeml.fronts.http.server import HttpServer, address_of, bind
 from snoozeml.fronts.http.upload import UploadRoutes
 from snoozeml.fronts.http.v1_infer import V1Infer
@@ -26,6 +28,7 @@ from snoozeml.fronts.http.v1_routes import V1Routes
 from snoozeml.fronts.http.v2_infer import V2Infer
 from snoozeml.fronts.http.v2_routes import V2Routes
 from snoozeml.fronts.tls import TlsFiles
+from snoozeml.lifecycle import heap
 from snoozeml.lifecycle.accelerators import Nvml
 from snoozeml.lifecycle.cpu import usable_cores
 from snoozeml.lifecycle.crew import Surroundings
@@ -42,6 +45,7 @@ from snoozeml.serving.auth.exposure import concerns
 from snoozeml.serving.control import Control
 from snoozeml.serving.inference import Serving
 from snoozeml.serving.oip import OpenInference
+from snoozeml.serving.reading import Reader
 from snoozeml.serving.uploads.drafts import Drafts
 from snoozeml.serving.uploads.uploads import Uploads
 from snoozeml.telemetry import logs
@@ -65,6 +69,7 @@ def run(overrides: Overrides, ready_fd: int | None = None) -> int:
         ConfigError: the configuration is wrong.
         OSError: the address cannot be had.
     """
+    heap.share()
     environ = dict(os.environ)
     Drafts(models_dir(overrides, environ)).recover()
     configuration = load(overrides, environ)
@@ -101,7 +106,6 @@ class Daemon:
             pools=pools,
             loads_at_once=server.max_concurrent_loads or max(1, cores // 2),
         )
-
         authoriser = Authoriser(self._configuration.auth)
         tls = TlsFiles.of(server)
 
@@ -125,17 +129,21 @@ class Daemon:
             )
             registry = Registry(around)
             serving = Serving(registry, totals)
-            control = Control(registry, serving, rescan=self._rescan, check=check, apply=apply)
+            control = Control(
+                registry, serving, rescan=self._rescan, check=check, apply=apply, server=server
+            )
+            reader = Reader(registry, pools, server.max_loaded_models)
             guard, bodies = Guard(authoriser), BodyReader(server.max_request_bytes)
             app = HttpApp(
                 [infer(serving, registry, authoriser, bodies) for infer in (V1Infer, V2Infer)],
                 [
-                    V1Routes(guard, serving, control, Exposition(totals, tls)),
+                    V1Routes(guard, serving, control, Exposition(totals, reader.read, tls)),
                     UploadRoutes(guard, Uploads(control, registry, plans, server)),
                     V2Routes(guard, OpenInference(serving, registry, control), bodies),
                 ],
             )
-            http = HttpServer(app, tls)
+            limits = ClientLimits.of(server, affordable(server.max_connections))
+            http = HttpServer(app, limits, tls)
 
             registry.apply(self._configuration.models)
             await http.listen(listener)

@@ -12,6 +12,7 @@ Each transport keeps one table from code to its own status; nothing here knows a
     ├── ModelNotFound
     ├── NotSupported               a part of a protocol that is not served
     ├── MethodNotAllowed, NotFound, PayloadTooLarge, HeadTooLarge, UnsupportedMediaType
+    ├── RequestTimeout             the request was too slow in coming
     ├── Overloaded                 the queue is full
     ├── ModelLoading               the caller did not want to wait
     ├── OutOfMemory
@@ -101,6 +102,11 @@ class PayloadTooLarge(SnoozeError):
 
 class HeadTooLarge(SnoozeError):
     code = "head_too_large"
+
+
+class RequestTimeout(SnoozeError):
+    code = "request_timeout"
+    retryable = True
 
 
 class UnsupportedMediaType(SnoozeError):

@@ -257,11 +257,21 @@ def test_a_configuration_that_is_nonsense_is_refused(
             plan_of(folder, tmp_path)
 
 
+@pytest.mark.parametrize("settings", [{"image_size": 50_000}, {"num_channels": 1 << 24}])
+def test_an_image_that_would_take_all_memory_is_refused(
+    golden: Callable[[str], Path], tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    folder = golden("vit")
+    configure(folder, **settings)
+    with pytest.raises(ModelFailed, match="num_channels and image_size ask for images"):
+        plan_of(folder, tmp_path)
+
+
 def test_a_pipe_is_not_opened(golden: Callable[[str], Path], tmp_path: Path) -> None:
     folder = golden("bert")
     (folder / CONFIG_FILE).unlink()
     os.mkfifo(folder / CONFIG_FILE)  # nobody writes to it: opening it would hang
-    with pytest.raises(ModelFailed, match="not a regular file"):
+    with pytest.raises(ModelFailed, match=r"^config\.json is not a regular file"):
         plan_of(folder, tmp_path)
 
 

@@ -163,7 +163,8 @@ def test_a_token_that_a_model_does_not_have_is_the_callers_error_and_shows_no_pa
 @pytest.fixture
 def encoder(tmp_path: Path) -> WorkerSpec:
     """A plan of an encoder, and a worker that packs it as soon as it may."""
-    optimise(models.encoder_model(tmp_path / "encoder.onnx"), tmp_path)
+    model = models.encoder_model(tmp_path / "encoder.onnx")
+    optimise(model, tmp_path, model.stat().st_size)
     names = ("input_ids", "attention_mask", "token_type_ids")
     signature = Signature(
         tuple(TensorSpec(name, "INT64", ("batch", "sequence"), 0) for name in names),

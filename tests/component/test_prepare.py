@@ -21,6 +21,8 @@ from msgspec.structs import replace
 from onnx import helper
 
 import models
+from golden.safetensors.compare import HERE as CHECKPOINTS
+from golden.trees.cases import golden_cases
 from snoozeml.core.plan import PLAN_FILE, Origin, Plan
 from snoozeml.errors import ModelFailed
 from snoozeml.lifecycle import plans
@@ -240,6 +242,41 @@ def test_on_a_full_disk_the_model_is_loaded_plainly(
     assert not list((cache_dir / "index").glob(".*"))
 
 
+@pytest.fixture
+def others(tmp_path: Path) -> dict[str, Origin]:
+    """Models that cannot be loaded without a plan that lies in the cache, by format."""
+    tree = tmp_path / "tree.ubj"
+    tree.write_bytes(golden_cases()["xgboost-3.2.0/sklearn-3"].model)
+    checkpoint = Origin(CHECKPOINTS / "bert", "safetensors")
+    return {"safetensors": checkpoint, "xgboost": Origin(tree, "xgboost")}
+
+
+@pytest.mark.parametrize(
+    ("format_", "room_bytes"),
+    [("safetensors", 30_000), ("safetensors", 10_000), ("safetensors", 10), ("xgboost", 10)],
+)
+def test_on_a_full_disk_other_formats_name_the_cache(
+    cache_dir: Path, others: dict[str, Origin], format_: str, room_bytes: int
+) -> None:
+    with (
+        nearly_full_disk(room_bytes),
+        pytest.raises(ModelFailed, match="the cache directory") as failure,
+    ):
+        asyncio.run(store(cache_dir).ensure(others[format_]))
+    assert str(cache_dir.parent) not in failure.value.message
+    assert list((cache_dir / "plans").iterdir()) == []
+
+
+@pytest.mark.parametrize("format_", ["safetensors", "xgboost"])
+def test_an_unwritable_cache_is_named_by_other_formats(
+    tmp_path: Path, others: dict[str, Origin], format_: str
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ModelFailed, match="cache directory cannot be written: Not a d") as failure:
+        asyncio.run(store(tmp_path / "file").ensure(others[format_]))
+    assert str(tmp_path) not in failure.value.message
+
+
 def test_an_unwritable_cache_is_no_obstacle(
     tmp_path: Path, model: Path, processes: asyncio.Queue[Process]
 ) -> None:
@@ -351,9 +388,11 @@ def test_noise_ends_up_in_the_log_and_never_in_the_answer(
     )
     monkeypatch.setenv("PYTHONPATH", str(noisy), prepend=os.pathsep)
     with caplog.at_level(logging.INFO, "snoozeml.prepare"):
-        assert ensure(cache_dir, model).prepared
+        assert asyncio.run(store(cache_dir).ensure(Origin(model, "onnx"), "mine")).prepared
     assert "python noise" in caplog.text
     assert "fd noise" in caplog.text
+    lines = {(record.levelno, record.__dict__["fields"]["model"]) for record in caplog.records}
+    assert lines == {(logging.WARNING, "mine")}
 
 
 def test_no_module_is_loaded_from_the_working_folder(

@@ -199,7 +199,7 @@ ERRORS = [
     ('return {1: 1}', "inference_failed", "must name outputs by text"),
     # Half a surrogate pair stands in names of files that are not UTF-8, and cannot be sent.
     (r'raise OSError("no \udcff.bin")', "inference_failed", r"OSError: no \udcff.bin"),
-    (r'return {"y": ["\udcff"]}', "inference_failed", "output 'y' holds text with half a"),
+    (r'return {"y": ["\udcff"]}', "inference_failed", "'y' holds text with half a surrogate"),
     (r'return {"\udcff": 1}', "inference_failed", "must name outputs by text"),
     ('raise type("Mute", (Exception,), {"__str__": None})', "inference_failed", "Mute"),
 ]  # fmt: skip

@@ -54,6 +54,18 @@ def listing_s(daemon: Daemon) -> list[float]:
     return took_s
 
 
+def scrape_s(daemon: Daemon) -> list[float]:
+    """How long the metrics of all models take, several times over."""
+    took_s = []
+    with daemon.connect() as connection:
+        for _ in range(_LOOKS):
+            started = time.monotonic()
+            text = connection.request("GET", "/metrics").body
+            took_s.append(time.monotonic() - started)
+            assert text.count(b"snoozeml_model_replicas{") == REGISTERED
+    return took_s
+
+
 def unload_all(daemon: Daemon) -> None:
     for model in daemon.request("GET", "/v1/models").json():
         if model["state"] != "idle":

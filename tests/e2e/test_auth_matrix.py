@@ -102,7 +102,7 @@ HTTP: Final = (
     http("POST", "/v1/models/echo/unpin", Role.ADMIN),
     http("POST", "/v1/models/nothing/unload", Role.ADMIN, 404),
     http("POST", "/v1/models/refresh", Role.ADMIN),
-    http("POST", "/v1/models/upload", Role.ADMIN, 415),  # no form
+    http("POST", "/v1/models/upload", Role.ADMIN, 415),
     http("GET", "/v2", None),
     http("GET", "/v2/health/live", None),
     http("GET", "/v2/health/ready", None),
@@ -211,8 +211,8 @@ def test_every_route_of_http_is_in_the_table() -> None:
     guard, unused = Guard(Authoriser(AuthConfig())), Mock()
     groups = (
         V1Routes(guard, unused, unused, unused),
-        UploadRoutes(guard, unused),
         V2Routes(guard, unused, unused),
+        UploadRoutes(guard, unused),
     )
     regexes = {route.path: route.path_regex for group in groups for route in group.routes(unused)}
     asked = [row.place for row in HTTP]
@@ -221,7 +221,7 @@ def test_every_route_of_http_is_in_the_table() -> None:
 
 
 def test_every_method_of_grpc_is_in_the_table() -> None:
-    app = GrpcApp(Mock(), Mock(), Authoriser(AuthConfig()), Mock())
+    app = GrpcApp.over(Mock(), Mock(), Mock(), Authoriser(AuthConfig()), 1)
     endless = {"/grpc.health.v1.Health/Watch"}
     asked = {row.place for row in GRPC}
     assert {*app.unary, *app.streaming} - endless <= asked

@@ -197,6 +197,31 @@ def test_a_hang_up_signal_refreshes_and_a_wrong_configuration_changes_nothing(
     assert _ids(daemon) == ["echo", "number"]
 
 
+def test_a_refresh_tells_what_has_changed_and_what_waits_for_the_next_start(
+    serve: Serve, echo: Path, models_dir: Path
+) -> None:
+    daemon = serve()
+    unchanged = daemon.refresh()
+    assert [unchanged[key] for key in ("added", "removed", "changed", "needs_restart")] == [[]] * 4
+    models.scalar_model(models_dir / "number.onnx")
+    settings = "[server]\nmax_request_bytes = 99999\n[models.echo]\nmax_batch_size = 5\n"
+    (models_dir / "models.toml").write_text(settings)
+    changed = daemon.refresh()
+    assert [model["id"] for model in changed["models"]] == ["echo", "number"]
+    assert (changed["added"], changed["changed"]) == (["number"], ["echo"])
+    assert changed["needs_restart"] == ["max_request_bytes"]
+
+    (models_dir / "number.onnx").unlink()
+    daemon.send_signal(SIGHUP)
+    told = eventually(
+        lambda: [line for line in daemon.log() if line.get("removed") == ["number"]],
+        "the log tells the same",
+    )
+    assert told[0]["event"] == "refreshed"
+    warned = [line["event"] for line in daemon.log() if line["level"] == "warning"]
+    assert any("max_request_bytes" in line for line in warned)
+
+
 def test_a_model_that_cannot_load_says_why_backs_off_and_recovers(
     serve: Serve, models_dir: Path
 ) -> None:

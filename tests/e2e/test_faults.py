@@ -16,6 +16,7 @@ from e2e.client import Reply, tensor
 from e2e.conftest import Serve
 from e2e.daemon import Daemon
 from e2e.eventually import eventually
+from python_models import python_model
 
 ONE: Final = tensor("x", [1, 1], [1])
 STOP_LIMIT_S: Final = 2.0
@@ -121,6 +122,21 @@ def test_those_that_were_there_when_a_worker_crashed_are_answered(serve: Serve, 
     assert daemon.model("echo")["loads"] == 2
 
 
+def test_a_prepare_process_that_is_killed_costs_no_answer(models_dir: Path, tmp_path: Path) -> None:
+    models.identity_model(models_dir / "echo.onnx")
+    with Daemon(models_dir, tmp_path / "cache") as daemon, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(daemon.infer, "echo", ONE)
+        (prepare,) = eventually(
+            lambda: [
+                pid for pid in daemon.tree() if "snoozeml.prepare" in processes.command_line(pid)
+            ],
+            "the model is being prepared",
+        )
+        os.kill(prepare, SIGKILL)
+        assert answer.result().outputs() == {"y": [1.0]}
+        assert daemon.stop() == 0
+
+
 def limit_cpu(pid: int, seconds: int) -> None:
     """Let a process, and each that it starts, die of SIGXCPU after so much CPU time."""
     _, most = resource.prlimit(pid, resource.RLIMIT_CPU)
@@ -213,6 +229,16 @@ def test_a_request_that_makes_workers_hang_is_refused_the_second_time(
     assert "exec_timeout_secs" in reply.json()["error"]
     assert burning(daemon, 1).status == 200
     assert daemon.model("burn")["loads"] == 3
+
+
+def test_a_load_that_hangs_keeps_no_other_from_loading(serve: Serve, echo: Path) -> None:
+    python_model(echo.with_name("hangs"), load="import time; time.sleep(1000)")
+    daemon = serve("[server]\nmax_concurrent_loads = 1\n")
+    assert daemon.request("POST", "/v1/models/hangs/load?wait=false").status in (200, 202)
+    eventually(lambda: daemon.workers(), "it hangs")
+    started = time.monotonic()
+    assert daemon.infer("echo", ONE).status == 200
+    assert time.monotonic() - started < 10
 
 
 def test_much_work_is_no_hang(serve: Serve, burn: Path) -> None:

@@ -58,7 +58,6 @@ def test_what_the_server_is(triton: Any) -> None:
     server = triton.get_server_metadata()
     assert server.name == "snoozeml"
     assert "statistics" in server.extensions
-    assert "binary_tensor_data" not in server.extensions  # that is for REST
 
 
 def test_what_a_model_takes_and_gives(triton: Any) -> None:

@@ -13,6 +13,7 @@ from e2e.footprint import cpu_share, is_alone
 
 GROWTH_LIMIT_BYTES: Final = 20 * 10**6
 LISTING_LIMIT_S: Final = 0.05
+SCRAPE_LIMIT_S: Final = 0.05
 CPU_LIMIT: Final = 0.001
 CPU_OVER_S: Final = 10.0
 
@@ -29,6 +30,7 @@ def test_a_thousand_models(serve: Serve, models_dir: Path) -> None:
     tree = daemon.tree()
     assert len(tree) == 2 + multitude.PLACES, "daemon, spare, and as many workers as may be"
     assert median(multitude.listing_s(daemon)) <= LISTING_LIMIT_S
+    assert median(multitude.scrape_s(daemon)) <= SCRAPE_LIMIT_S
     eventually(lambda: cpu_share(tree, 0.5) < CPU_LIMIT, "the last answer's work is done")
     assert cpu_share(tree, CPU_OVER_S) <= CPU_LIMIT
 

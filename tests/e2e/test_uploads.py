@@ -176,7 +176,20 @@ def bad_uploads(echo: bytes) -> dict[str, tuple[bytes, str, dict[str, str], int,
         "bad setting": (echo, "m.onnx", {"max_batch_size": "0"}, 400, "expected a whole number"),
         "unknown field": (echo, "m.onnx", {"path": "/etc"}, 400, "'path' is no field"),
         "taken": (echo, "m.onnx", {"model_id": "there"}, 400, "send overwrite=true to replace"),
-        "not a model's place": (echo, "m.onnx", {"model_id": "folder"}, 400, "is no model"),
+        "not a model's place": (
+            echo,
+            "m.onnx",
+            {"model_id": "folder", "overwrite": "true"},
+            400,
+            "is not a model of this id",
+        ),
+        "a link that is no model": (
+            echo,
+            "m.onnx",
+            {"model_id": "link", "overwrite": "true"},
+            400,
+            "is not a model of this id",
+        ),
         "too many pinned": (echo, "m.onnx", {"pinned": "true"}, 400, "max_loaded_models is 1"),
         "large": (bytes(2_000_000), "m.onnx", {}, 413, "limit of 500000 bytes (max_upload_bytes)"),
         "larger": (bytes(600_000), "m.onnx", {}, 413, "limit of 500000 bytes (max_upload_bytes)"),
@@ -189,6 +202,7 @@ def test_what_is_refused_leaves_nothing(
 ) -> None:
     (models_dir / "there.onnx").write_bytes(echo)
     (models_dir / "folder").mkdir()
+    (models_dir / "link").symlink_to("folder")
     settings = "[server]\nmax_upload_bytes = 500000\n[defaults]\nmax_loaded_models = 1\n"
     daemon = serve(settings + "[models.there]\npinned = true\n")
     eventually(lambda: daemon.model("there")["state"] == "ready", "the pinned model is loaded")
@@ -292,3 +306,17 @@ def _peak(daemon: Daemon) -> int:
 def _status(daemon: Daemon, name: str) -> int:
     lines = Path(f"/proc/{daemon.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+def test_uploads_may_lie_on_another_disk(
+    serve: Serve, models_dir: Path, tmp_path: Path, echo: bytes
+) -> None:
+    (tmp_path / "large").mkdir()
+    (models_dir / ".uploads").symlink_to(tmp_path / "large")
+    daemon = serve()
+    for overwrite in ("false", "true"):
+        reply = upload(daemon, echo, "echo.onnx", overwrite=overwrite)
+        assert reply.status == 200, reply
+    assert len(list((tmp_path / "large").iterdir())) == 1
+    assert daemon.stop() == 0
+    assert serve().infer("echo", X).outputs() == {"y": [3]}

@@ -5,6 +5,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -333,6 +334,27 @@ def test_thousands_of_wrong_requests_leave_nothing_behind(v2: Daemon) -> None:
     storm(60)
     eventually(lambda: held()[0] <= files, "all files are closed")
     assert held()[1] - memory_bytes < 4 * MEBIBYTE
+
+
+def test_what_large_bodies_took_is_given_back_when_the_model_sleeps(
+    serve: Serve, models_dir: Path
+) -> None:
+    models.identity_model(models_dir / "echo.onnx")
+    daemon = serve()
+    body, headers = binary("x", np.zeros((1, 5 * MEBIBYTE), np.float32))
+    packed, packed_headers = gzip.compress(body, 1), {**headers, **encoded("gzip")}
+
+    def ask(number: int) -> None:
+        request = (packed, packed_headers) if number % 2 else (body, headers)
+        parts(daemon.request("POST", url("echo"), *request))
+
+    daemon.control("echo", "load")
+    daemon.control("echo", "unload")
+    before = processes.private_bytes(daemon.pid)
+    with ThreadPoolExecutor(4) as clients:
+        list(clients.map(ask, range(12)))
+    daemon.control("echo", "unload")
+    assert processes.private_bytes(daemon.pid) - before < 8 * MEBIBYTE
 
 
 # Together with /v1

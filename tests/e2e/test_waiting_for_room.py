@@ -58,6 +58,25 @@ def test_waiting_in_vain_ends_at_the_deadline_with_the_reason(one_place: Daemon)
     eventually(lambda: one_place.model("b")["state"] == "idle", "nobody waits any more")
 
 
+def test_a_load_that_waits_says_for_what(serve: Serve, models_dir: Path) -> None:
+    for name in ("a", "b"):
+        models.identity_model(models_dir / f"{name}.onnx")
+    daemon = serve(ONE_PLACE.replace("min_residency_secs = 0", "min_residency_secs = 2"))
+    daemon.control("a", "load")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(daemon.infer, "b", ONE, timeout_ms=8000)
+        eventually(lambda: daemon.model("b")["waits_for"] is not None, "it waits")
+        why = daemon.model("b")["waits_for"]
+        assert waiting.result().status == 200
+    assert "1 of 1 models" in why
+    assert "max_loaded_models" in why
+    assert "min_residency_secs" in why
+    assert daemon.model("b")["waits_for"] is None
+    told = [line for line in daemon.log() if line["event"] == "waits for room"]
+    assert [line["model"] for line in told] == ["b"]
+    assert "1 of 1 models" in told[0]["why"]
+
+
 def test_unloading_a_model_that_waits_for_room_ends_its_wait(one_place: Daemon) -> None:
     one_place.control("a", "pin")
     with ThreadPoolExecutor(1) as pool:

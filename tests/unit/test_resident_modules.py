@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 ENGINES = {"numpy", "onnx", "onnxruntime", "orjson", "simdjson", "torch"}
-HEAVY = {"rich", "pydantic", "h11", "email.mime", "jwt", "cryptography"}
+HEAVY = {"rich", "pydantic", "h11", "email.mime", "jwt", "cryptography", "grpc", "google.protobuf"}
 
 
 def test_daemon_imports_no_engine_and_nothing_heavy() -> None:

@@ -9,6 +9,7 @@ from snoozeml import __version__
 from snoozeml.cli import control
 from snoozeml.cli.init import init
 from snoozeml.cli.serve import serve
+from snoozeml.cli.upload import upload
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -21,7 +22,7 @@ def snooze() -> None:
 
 
 for command in (serve, init, control.status, control.load, control.unload, control.pin,
-                control.unpin, control.refresh, control.reload):  # fmt: skip
+                control.unpin, control.refresh, control.reload, upload):  # fmt: skip
     snooze.add_command(command)
 
 

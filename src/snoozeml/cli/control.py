@@ -12,6 +12,12 @@ if TYPE_CHECKING:
 
 _LOOK_S: Final = 10  # a daemon that lives tells its state within milliseconds
 _CHANGE_S: Final = 300  # a first load prepares the model; an unload waits for work in flight
+_CHANGES: Final = {
+    "added": "added",
+    "removed": "removed",
+    "changed": "changed",
+    "needs_restart": "changed in [server], for the next start",
+}
 
 
 @click.command()
@@ -72,7 +78,10 @@ def refresh(daemon: "Endpoint", as_json: bool) -> None:
     It reads its whole configuration again, as with `snooze reload`, and tells which models there
     are now.
     """
-    _show_models(daemon.refresh(), as_json)
+    answer = daemon.refresh()
+    _show_models(answer["models"], as_json)
+    if not as_json:
+        _tell_changes(answer)
 
 
 @click.command()
@@ -83,8 +92,10 @@ def reload(daemon: "Endpoint") -> None:
     Models and their settings, API keys, the secret and rules of tokens, and the files of TLS take
     effect; other settings in [server] do at the next start. If anything is wrong, nothing changes.
     """
-    models = daemon.refresh()
-    click.echo(f"reloaded; {len(models)} {'model' if len(models) == 1 else 'models'}")
+    answer = daemon.refresh()
+    count = len(answer["models"])
+    click.echo(f"reloaded; {count} {'model' if count == 1 else 'models'}")
+    _tell_changes(answer)
 
 
 def _act(daemon: "Endpoint", model_id: str, action: str, as_json: bool) -> None:
@@ -95,6 +106,12 @@ def _act(daemon: "Endpoint", model_id: str, action: str, as_json: bool) -> None:
     freed = answer.get("freed_bytes")
     gave_back = f"; it gave back {human_bytes(freed)}" if freed else ""
     click.echo(f"{answer.get('model_id', model_id)} is {answer.get('status')}{gave_back}")
+
+
+def _tell_changes(answer: dict[str, Any]) -> None:
+    for key, what in _CHANGES.items():
+        if names := answer.get(key):
+            click.echo(f"{what}: {', '.join(map(str, names))}")
 
 
 def _show_models(models: list[dict[str, Any]], as_json: bool) -> None:

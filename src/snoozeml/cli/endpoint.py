@@ -4,15 +4,19 @@ The standard library's client, because these commands must answer at once: anoth
 double their start-up time, and they make one request each.
 """
 
+import contextlib
 import difflib
 import http.client
 import json
 import socket
 import ssl
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 import click
+
+if TYPE_CHECKING:
+    from snoozeml.cli.forms import Form
 
 _Shape = TypeVar("_Shape")
 _TRANSPORTS: Final = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
@@ -75,10 +79,19 @@ class Endpoint:
         """Load, unload, pin or unpin a model; returns what the daemon says became of it."""
         return self._ask_about(model_id, "POST", action)
 
-    def refresh(self) -> list[dict[str, Any]]:
-        """Have the models folder scanned again; returns the models there are now."""
+    def refresh(self) -> dict[str, Any]:
+        """Have the models folder scanned again.
+
+        Returns:
+            `models`, those that there are now; and what has changed, where the daemon tells.
+        """
         answer = self._expect(dict, self._ask("POST", "v1", "models", "refresh"))
-        return self._expect(list, answer.get("models"))
+        self._expect(list, answer.get("models"))
+        return answer
+
+    def upload(self, form: "Form") -> dict[str, Any]:
+        """Send a model; returns what has become of it."""
+        return self._expect(dict, self._ask("POST", "v1", "models", "upload", form=form))
 
     def _ask_about(self, model_id: str, method: str, *action: str) -> dict[str, Any]:
         try:
@@ -95,10 +108,10 @@ class Endpoint:
         near = difflib.get_close_matches(model_id, known)
         return f"did you mean {' or '.join(near)}?" if near else "`snooze status` lists the models"
 
-    def _ask(self, method: str, *segments: str) -> Any:
+    def _ask(self, method: str, *segments: str, form: "Form | None" = None) -> Any:
         path = "".join(f"/{_quoted(segment)}" for segment in segments)
         try:
-            self._connection.request(method, self._prefix + path, headers=self._headers)
+            self._send(method, self._prefix + path, form)
             response = self._connection.getresponse()
             body = response.read()
         except (OSError, UnicodeError, http.client.HTTPException) as error:
@@ -112,6 +125,17 @@ class Endpoint:
         if response.status != http.client.OK:
             raise self._refusal(response, answer)
         return answer
+
+    def _send(self, method: str, path: str, form: "Form | None") -> None:
+        if form is None:
+            self._connection.request(method, path, headers=self._headers)
+            return
+        headers = self._headers | {"Content-Type": form.content_type}
+        if form.length_bytes is not None:
+            headers["Content-Length"] = str(form.length_bytes)
+        # A daemon that refuses a form need not take all of it: its answer says why.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._connection.request(method, path, form.pieces, headers)
 
     def _expect(self, shape: type[_Shape], answer: Any) -> _Shape:
         if not isinstance(answer, shape):

@@ -22,19 +22,22 @@ _STATE_STYLES: Final = {
     "busy": "bold green",
     "failed": "red",
 }
+_NOTE_LINES: Final = 2
+_TOLD_BELOW: Final = {"waits_for": "yellow", "last_error": "red"}
 _PIPED_WIDTH: Final = 10_000  # columns: what another program reads is never folded or cut
 
 
 def print_models(models: list[Model]) -> None:
-    """One line per model with as many columns as there is room for; below it, the errors."""
+    """One line per model with as many columns as there is room for; notes come below."""
     if not models:
         click.echo("No models yet. Put one into the models folder, then run `snooze refresh`.")
         return
     console = _console()
     console.print(_fitting_table(models, console))
     for model in models:
-        if model.get("last_error"):
-            console.print(_error_line(model))
+        for field, style in _TOLD_BELOW.items():
+            if model.get(field):
+                console.print(_note(model, field, style, console))
 
 
 def print_model(model: Model) -> None:
@@ -44,7 +47,11 @@ def print_model(model: Model) -> None:
     grid.add_column(overflow="fold")
     for heading, cell in _DETAILS.items():
         grid.add_row(heading, cell(model))
-    _console().print(grid)
+    console = _console()
+    with console.capture() as printed:
+        console.print(grid)
+    for line in printed.get().splitlines():  # which are as long as the longest of them
+        click.echo(line.rstrip(), color=console.is_terminal)
 
 
 def _fitting_table(models: list[Model], console: Console) -> Table:
@@ -70,9 +77,16 @@ def _table(models: list[Model], headings: list[str]) -> Table:
     return table
 
 
-def _error_line(model: Model) -> Text:
-    error = " ".join(str(model["last_error"]).split())
-    return Text.assemble(_id(model), ": ", _text(error, "red"))
+def _note(model: Model, field: str, style: str, console: Console) -> Text:
+    """What is told below the table; `snooze status ID` has all of it."""
+    told = " ".join(str(model[field]).split())
+    note = Text.assemble(_id(model), ": ", _text(told, style))
+    note.no_wrap, note.overflow = False, "fold"
+    lines = note.wrap(console, console.width)
+    if len(lines) > _NOTE_LINES:
+        lines[_NOTE_LINES - 1].truncate(console.width - 1)
+        lines[_NOTE_LINES - 1].append("…", style)
+    return Text("\n").join(lines[:_NOTE_LINES])
 
 
 def _console() -> Console:
@@ -173,5 +187,6 @@ _DETAILS: Final[dict[str, Callable[[Model], Text]]] = {
     "waiting at most": _field("max_batch_delay_ms", lambda delay: f"{delay:g} ms"),
     "loads": _field("loads"),
     "cold start": _field("cold_start_ms", lambda took: f"{took:.1f} ms"),
+    "waits for": _field("waits_for"),
     "last error": _last_error,
 }

@@ -9,8 +9,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from snoozeml.config.keys import ConfigError, is_text
+from snoozeml.config.keys import ConfigError
 from snoozeml.core.plan import Format
+from snoozeml.core.text import is_text
 
 _log = logging.getLogger("snoozeml.config")
 
@@ -24,6 +25,7 @@ SUFFIXES: Final[dict[str, Format]] = {
 }
 
 _WEIGHTS: Final = ".safetensors"
+_PICKLES: Final = ".bin"
 _USUAL_WEIGHTS: Final = "model.safetensors"
 _WEIGHTS_INDEX: Final = ".safetensors.index.json"
 _ARCHITECTURE: Final = "config.json"
@@ -137,7 +139,21 @@ def _in_folder(name: str, folder: Path) -> list[Found]:
     if len(files) == 1:
         path, suffix = files[0]
         return [Found(_normal(name), path, SUFFIXES[suffix])]
+    if not files:
+        _warn_of_pickles(folder)
     return _by_stems(files)
+
+
+def _warn_of_pickles(folder: Path) -> None:
+    """Checkpoints as they were before safetensors hold code, and are never opened here."""
+    names = [path.name for path in _visible(folder)]
+    pickles = [name for name in names if name.endswith(_PICKLES)]
+    if pickles and _ARCHITECTURE in names:
+        _log.warning(
+            "not served, because there is no *%s beside %s in %s: weights are not read from %s; "
+            "save the model again, as safetensors",
+            *(_WEIGHTS, _ARCHITECTURE, folder, pickles[0]),
+        )
 
 
 def _by_stems(files: list[tuple[Path, str]]) -> list[Found]:

@@ -14,6 +14,7 @@ from msgspec.structs import FieldInfo, fields
 from snoozeml.config.auth_schema import ApiKeyTable, AuthTable, JwtTable
 from snoozeml.config.schema import ModelConfig, ServerConfig
 from snoozeml.core.secret import Secret
+from snoozeml.core.text import is_text
 
 Keys = Mapping[str, FieldInfo]
 
@@ -125,11 +126,6 @@ def _check(value: object, field: FieldInfo, name: str, base: Path, strict: bool)
     if not is_text(str(path)):
         raise wrong_value(name, str(path), "a path that is valid UTF-8")
     return path
-
-
-def is_text(name: str) -> bool:
-    """Whether a file's name, or its path, can be written down for others: not all are UTF-8."""
-    return not any("\ud800" <= char <= "\udfff" for char in name)
 
 
 def wrong_value(name: str, value: object, wanted: str) -> ConfigError:

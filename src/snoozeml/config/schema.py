@@ -151,6 +151,16 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
         ),
     ] = 0
 
+    sandbox: Annotated[
+        bool | Literal["best-effort"],
+        Meta(
+            description="Whether workers of Python models are confined: no network, no files but "
+            "the model's own and the libraries, no other processes. `true` is an error where the "
+            "system cannot do that; `best-effort` does what it can.",
+            extra={"expected": "true, false or best-effort"},
+        ),
+    ] = False
+
     @property
     def origin(self) -> Origin:
         return Origin(self.path, self.format, self.precision)
@@ -232,6 +242,50 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
             description="Take Python models as uploads: whoever may upload may then run code here."
         ),
     ] = False
+    max_inflight_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=_PEBIBYTE,
+            extra={"unit": "bytes"},
+            description="What the bodies of all HTTP requests that are not answered yet may take "
+            "together; one of `max_request_bytes` has room in any case. Beyond it, the body that "
+            "has been on its way longest is given up.",
+        ),
+    ] = 256 * 2**20
+    max_connections: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=_MANY,
+            extra={"unit": "connections"},
+            description="The most HTTP connections at once. Beyond it, those that are slow or idle "
+            "make room for new ones.",
+        ),
+    ] = 4096
+    keep_alive_secs: Annotated[
+        Timeout, Meta(description="When a connection that asks nothing is closed.")
+    ] = 60.0
+    header_timeout_secs: Annotated[
+        Timeout,
+        Meta(description="How long a client may take to send a request line and its headers."),
+    ] = 10.0
+    transfer_timeout_secs: Annotated[
+        Timeout,
+        Meta(
+            description="How long a client may take to send a body or to read an answer, beside "
+            "what its size takes at `min_transfer_rate`."
+        ),
+    ] = 30.0
+    min_transfer_rate: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=_PEBIBYTE,
+            extra={"unit": "bytes/s"},
+            description="How fast large bodies and answers must move.",
+        ),
+    ] = 16 * 2**10
     spare_linger_secs: Annotated[
         Seconds,
         Meta(
@@ -268,7 +322,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
             ge=0,
             le=1024,
             extra={"unit": "models"},
-            description="The most models loading at the same time. 0: one for every two cores.",
+            description="The most models loading at the same time, of those that have not been at "
+            "it for 5 s. 0: one for every two cores.",
         ),
     ] = 0
     tls_cert: Annotated[
@@ -307,3 +362,12 @@ class Configuration(Struct, frozen=True, kw_only=True):
     server: ServerConfig
     models: tuple[ModelConfig, ...]
     auth: AuthConfig = AuthConfig()
+
+
+_HEEDED_AT_ONCE: Final = frozenset({"models_dir", "config_path"})
+
+
+def waits_for_restart(started_with: ServerConfig, now: ServerConfig) -> list[str]:
+    """The settings that have changed, of those that a daemon heeds only when it starts."""
+    names = set(ServerConfig.__struct_fields__) - _HEEDED_AT_ONCE
+    return sorted(name for name in names if getattr(started_with, name) != getattr(now, name))

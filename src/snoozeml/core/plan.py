@@ -144,6 +144,20 @@ class PrepareOutcome(msgspec.Struct, frozen=True, kw_only=True):
     error: tuple[str, str] | None = None
 
 
+class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker is confined that runs a model's own code.
+
+    Attributes:
+        required: where the system lacks a part of it, the model is not loaded.
+        scratch: absolute path of a folder that stays empty; the worker lays one of its own over it.
+        memory_bytes: what the worker may take.
+    """
+
+    required: bool
+    scratch: str
+    memory_bytes: int
+
+
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What a fresh worker is told: the body of its first frame.
 
@@ -152,6 +166,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
         max_batch_tokens: rows times the longest of them, where rows have a length.
         max_batch_delay_s: the longest that a request may wait for company.
         threads: threads that the engine may use inside one run.
+        sandbox: None: it is not confined.
         pack_after_runs, pack_after_s: the model has proven used after so many runs, or by a run so
             long after the first; whichever comes first.
     """
@@ -164,15 +179,21 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_batch_delay_s: float
     batching: Literal["adaptive", "fixed", "off"]
     threads: int
+    sandbox: Sandbox | None = None
     pack_after_runs: int = 32
     pack_after_s: float = 3.0
 
 
 class WorkerReady(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker's report that its model is loaded."""
+    """A worker's report that its model is loaded.
+
+    Attributes:
+        lacking: parts of its sandbox that the system does not have, in words.
+    """
 
     load_s: float
     device: str
+    lacking: tuple[str, ...] = ()
 
 
 class WorkerFailure(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,8 +24,8 @@ def usable_request_id(given: bytes) -> bool:
 
 
 def retry_after(error: SnoozeError) -> int | None:
-    """In how many seconds a client should try again; None: it should not be told any number."""
-    if error.code not in _RETRY_AFTER and error.retry_after_s is None:
+    """In how many seconds a client should try again; None: waiting is no use, or nobody knows."""
+    if not error.retryable or (error.code not in _RETRY_AFTER and error.retry_after_s is None):
         return None
     return max(1, math.ceil(error.retry_after_s or 0))
 

@@ -23,6 +23,7 @@ from snoozeml.lifecycle.model import Model, Phase, may_leave_at
 from snoozeml.lifecycle.residency import Resident
 from snoozeml.lifecycle.routing import routing
 from snoozeml.lifecycle.thrashing import Evictions
+from snoozeml.lifecycle.transitions import log_transition
 from snoozeml.lifecycle.waiting import Waiting
 from snoozeml.telemetry.statistics import ModelStatistics
 from snoozeml.wire.frames import Frame, Kind
@@ -82,12 +83,22 @@ class ModelActor:
                 return "idle"
 
     @property
+    def has_failed(self) -> bool:
+        """It could not be loaded, and refuses for a while."""
+        return self._state.phase is Phase.FAILED
+
+    @property
     def pinned(self) -> bool:
         return self._state.pinned
 
     @property
     def last_error(self) -> SnoozeError | None:
         return self._state.last_error
+
+    @property
+    def waits_for(self) -> str | None:
+        """Why its load has to wait; None: it does not."""
+        return self.dispatch.blocked_by.message if self.dispatch.blocked_by else None
 
     def resident(self) -> Resident | None:
         """What the model takes of the common memory; None while it takes nothing."""
@@ -168,8 +179,12 @@ class ModelActor:
         """Leave, if that disturbs nobody."""
         self.tell(events.EvictAsked(reason))
 
-    def reconfigure(self, config: ModelConfig) -> None:
-        """Take new settings; workers that were started with others leave, to be started anew."""
+    def reconfigure(self, config: ModelConfig) -> bool:
+        """Take new settings; workers that were started with others leave, to be started anew.
+
+        Returns:
+            whether the settings or the model itself are others than before.
+        """
         before, self.config, self.crew.config = self.config, config, config
         self.dispatch.max_queue = config.max_queue
         self.dispatch.crowd = config.autoscale_queue_threshold
@@ -178,11 +193,13 @@ class ModelActor:
             self.dispatch.choose = routing(config.routing_strategy)
         self.tell(events.LimitsChanged(_limits(config)))
         plan = self._around.plans.known(config.origin)
+        is_changed = plan != self.crew.plan or config != before
         if plan != self.crew.plan or worker_settings(config) != worker_settings(before):
             self.crew.plan = plan
             self.tell(events.SettingsChanged())
         if config.pinned != before.pinned:
             self.tell(events.PinAsked() if config.pinned else events.UnpinAsked())
+        return is_changed
 
     async def close(self) -> None:
         """Answer what has been accepted, let the workers leave, and end.
@@ -233,6 +250,7 @@ class ModelActor:
         self.tell(events.Crowded())
 
     def ran_out_of_memory(self, number: int) -> None:
+        self.crew.note_out_of_memory(number)
         self.tell(events.RanOutOfMemory(number))
 
     def drained(self, number: int) -> None:
@@ -252,7 +270,6 @@ class ModelActor:
                 self.crew.let_pack(number)
             else:
                 if frame.codec:  # the first answer since a run
-                    self._around.totals.batches += frame.codec
                     self.statistics.ran(frame.codec, frame.count, frame.t1)
                 self.dispatch.receive(lane, frame)
         self.dispatch.flow()
@@ -282,10 +299,11 @@ class ModelActor:
         try:
             while self._events:
                 now = time.monotonic()
-                before = self._state
-                self._state, follow_up = step(before, self._events.popleft(), now)
+                before, taken = self._state, self._events.popleft()
+                self._state, follow_up = step(before, taken, now)
                 if self._state.phase is not before.phase:
-                    self._log_transition(before.phase, now)
+                    log_transition(self.config.id, before, taken, self._state, now - self._since)
+                    self._since = now
                 if self._around.steward.is_waited_for and self._state is not before:
                     self._around.steward.look_again()
                 for effect in follow_up:
@@ -351,19 +369,6 @@ class ModelActor:
         self._hangs.close()
         if not self._finished.done():
             self._finished.set_result(None)
-
-    def _log_transition(self, before: Phase, now: float) -> None:
-        fields: dict[str, object] = {
-            "model": self.config.id,
-            "state": f"{before.value}→{self._state.phase.value}",
-            "after_s": round(now - self._since, 3),
-        }
-        if self._state.phase is Phase.FAILED and self._state.last_error is not None:
-            fields["error"] = self._state.last_error.message
-        self._since = now
-        # What happens to a model that sleeps while the daemon stops is no news.
-        level = logging.DEBUG if before is Phase.IDLE and self._state.closing else logging.INFO
-        _log.log(level, "transition", extra={"fields": fields})
 
     def _log_notice(self, frame: Frame) -> None:
         notice = msgspec.json.decode(frame.body, type=WorkerFailure)

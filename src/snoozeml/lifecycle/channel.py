@@ -1,16 +1,22 @@
 """The daemon's end of the socket to one worker."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 
-from snoozeml.wire.frames import Frame, FrameParser, Kind, header
+from snoozeml.wire.frames import Frame, FrameParser, FrameTooLarge, Kind, header
 
 # Below this size one copy is cheaper than handing the kernel a list of pieces.
 _JOIN_BELOW_BYTES = 64 * 1024
+
+
+LARGEST_FRAME_BYTES: Final = 2**32
+
+_log = logging.getLogger("snoozeml.worker")
 
 
 class Channel(asyncio.Protocol):
@@ -19,14 +25,18 @@ class Channel(asyncio.Protocol):
     Args:
         on_frames: called with what one read completed, in order.
         on_lost: called once, when the worker's end is closed, by it or by us.
+        largest_bytes: a worker that sends a larger frame is not listened to any more.
     """
 
     def __init__(
-        self, on_frames: Callable[[list[Frame]], None], on_lost: Callable[[], None]
+        self,
+        on_frames: Callable[[list[Frame]], None],
+        on_lost: Callable[[], None],
+        largest_bytes: int,
     ) -> None:
         self._on_frames = on_frames
         self._on_lost = on_lost
-        self._parser = FrameParser()
+        self._parser = FrameParser(largest_bytes)
         self._transport: asyncio.WriteTransport | None = None
         self._turn_written = False
         self._gathered: list[bytes] = []
@@ -38,10 +48,11 @@ class Channel(asyncio.Protocol):
         sock: socket.socket,
         on_frames: Callable[[list[Frame]], None],
         on_lost: Callable[[], None],
+        largest_bytes: int = LARGEST_FRAME_BYTES,
     ) -> "Channel":
         """Take over a connected socket; it is closed with the channel."""
         _, channel = await asyncio.get_running_loop().create_unix_connection(
-            lambda: cls(on_frames, on_lost), sock=sock
+            lambda: cls(on_frames, on_lost, largest_bytes), sock=sock
         )
         return channel
 
@@ -94,7 +105,12 @@ class Channel(asyncio.Protocol):
         self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's has other bases
 
     def data_received(self, data: bytes) -> None:
-        frames = self._parser.feed(data)
+        try:
+            frames = self._parser.feed(data)
+        except FrameTooLarge as error:
+            _log.error("a worker's answer is too large: %s", error)
+            self.close()
+            return
         if frames:
             self._on_frames(frames)
 

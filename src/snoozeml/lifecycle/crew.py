@@ -8,10 +8,11 @@ import logging
 import signal
 import time
 from collections.abc import Mapping
+from functools import cache
 from typing import NamedTuple, Protocol
 
 from snoozeml.config.schema import ModelConfig
-from snoozeml.core.plan import Plan, WorkerSpec
+from snoozeml.core.plan import Plan, Sandbox, WorkerSpec
 from snoozeml.errors import Internal, ModelFailed, OutOfMemory, SnoozeError, WorkerCrashed
 from snoozeml.lifecycle import events
 from snoozeml.lifecycle.cpu import engine_threads
@@ -19,11 +20,12 @@ from snoozeml.lifecycle.footprints import Footprints
 from snoozeml.lifecycle.memory import OomWatch, available_bytes, proportional_bytes
 from snoozeml.lifecycle.plans import PlanStore
 from snoozeml.lifecycle.pools import Pools
-from snoozeml.lifecycle.process import Launcher, describe_exit
+from snoozeml.lifecycle.process import CONFINED, Launcher, describe_exit
 from snoozeml.lifecycle.residency import RAM, Holding, Sizes, Wanted, fitting, holding, total
 from snoozeml.lifecycle.steward import NotWantedAnyMore, Steward
 from snoozeml.lifecycle.worker import DiedLoading, Worker
 from snoozeml.telemetry.metrics import Totals
+from snoozeml.telemetry.statistics import ModelStatistics
 from snoozeml.wire.frames import Frame, Kind
 
 _log = logging.getLogger("snoozeml.model")
@@ -37,6 +39,7 @@ class Surroundings(NamedTuple):
     Attributes:
         tasks: where effects that take time run; no actor outlives it.
         cores: how many all engines together may keep busy.
+        confined_launcher: starts the workers of models that nobody vouches for.
     """
 
     plans: PlanStore
@@ -47,10 +50,13 @@ class Surroundings(NamedTuple):
     totals: Totals
     oom: OomWatch
     cores: int
+    confined_launcher: Launcher = CONFINED
 
 
 class Owner(Protocol):
     """Whose workers they are."""
+
+    statistics: ModelStatistics
 
     def tell(self, event: events.Event) -> None:
         """Take news of a worker."""
@@ -84,6 +90,7 @@ class _Member:
         self._counted: Mapping[str, int | None] = {}
         self.asked_to_leave = False
         self.has_served = False
+        self.ran_out_of_memory = False
         self.ended_because: SnoozeError | None = None
 
     def wanted(self) -> Wanted | None:
@@ -127,7 +134,6 @@ class Crew:
 
     Attributes:
         plan: what the workers run; None until the model has been prepared.
-        loads: how often the model has been woken.
         cold_start_s: what the last time took, waiting for room left out.
         freed_bytes: what workers had taken that have been asked to leave.
     """
@@ -135,12 +141,16 @@ class Crew:
     def __init__(self, config: ModelConfig, around: Surroundings, owner: Owner) -> None:
         self.config = config
         self.plan: Plan | None = around.plans.known(config.origin)
-        self.loads = 0
         self.cold_start_s: float | None = None
         self.freed_bytes = 0
         self._around = around
         self._owner = owner
         self._members: dict[int, _Member] = {}
+
+    @property
+    def loads(self) -> int:
+        """How often the model has been woken."""
+        return self._owner.statistics.cold_starts.count
 
     @property
     def size(self) -> int:
@@ -153,6 +163,11 @@ class Crew:
         workers = (member.worker for member in self._members.values())
         return next((worker.ready.device for worker in workers if worker is not None), None)
 
+    def located(self) -> list[tuple[int, str]]:
+        """Process and device of each worker that is ready."""
+        workers = (member.worker for member in self._members.values())
+        return [(worker.pid, worker.ready.device) for worker in workers if worker is not None]
+
     async def prepare(self) -> Plan:
         """The model's plan, made now if there is none yet; nothing is loaded.
 
@@ -160,13 +175,18 @@ class Crew:
             SnoozeError: as `PlanStore.ensure`.
         """
         if self.plan is None:
-            self.plan = await self._around.plans.ensure(self.config.origin)
+            self.plan = await self._around.plans.ensure(self.config.origin, self.config.id)
         return self.plan
 
     def note_served(self, number: int) -> None:
         """A worker that is about to leave has answered requests."""
         if number in self._members:
             self._members[number].has_served = True
+
+    def note_out_of_memory(self, number: int) -> None:
+        """A worker has run out of memory, and will leave for that."""
+        if number in self._members:
+            self._members[number].ran_out_of_memory = True
 
     def worker(self, number: int) -> Worker:
         worker = self._members[number].worker
@@ -284,20 +304,20 @@ class Crew:
                 worker = await self._launch(number)
         self._around.footprints.learn(member.config, worker.ready.device, {})
         if self.size == 0:  # another replica is not another load
-            self.loads += 1
             self.cold_start_s = time.monotonic() - started_at
+            self._owner.statistics.cold_starts.add(self.cold_start_s)
         return worker
 
     async def _launch(self, number: int) -> Worker:
         config, plans = self.config, self._around.plans
-        plan = await plans.ensure(config.origin)
+        plan = await plans.ensure(config.origin, config.id)
         try:
             return await self._launch_with(plan, number)
         except ModelFailed:
             if plans.known(config.origin) == plan:
                 raise
         # Somebody has emptied the cache between the look at the plan and its loading.
-        return await self._launch_with(await plans.ensure(config.origin), number)
+        return await self._launch_with(await plans.ensure(config.origin, config.id), number)
 
     async def _launch_with(self, plan: Plan, number: int) -> Worker:
         config, around = self.config, self._around
@@ -313,17 +333,30 @@ class Crew:
             max_batch_delay_s=config.max_batch_delay_ms / 1000,
             batching=config.batching,
             threads=engine_threads(config.threads, plan, cores),
+            sandbox=self._sandbox() if plan.format == "python" else None,
         )
-        return await Worker.start(
-            around.launcher,
+        worker = await Worker.start(
+            around.launcher if spec.sandbox is None else around.confined_launcher,
             spec,
             lambda frames: self._owner.receive(number, frames),
             around.steward.pools.released,
         )
+        for part in worker.ready.lacking:
+            _warn_once(f"sandboxes are not complete: this system lacks {part}")
+        return worker
+
+    def _sandbox(self) -> Sandbox | None:
+        if not self.config.sandbox:
+            return None
+        return Sandbox(
+            required=self.config.sandbox is True,
+            scratch=str(self._around.plans.scratch),
+            memory_bytes=self._around.steward.pools.memory_bytes,
+        )
 
     def _died_loading(self, number: int, death: DiedLoading) -> events.Event:
         """A process that dies may have been unlucky, where a model that is refused is broken."""
-        if death.status == -signal.SIGKILL and self._around.oom.killed():
+        if self._count_death(death.status) == "oom":
             error = OutOfMemory(
                 f"out of memory: the kernel ended the worker of model {self.config.id} while it "
                 "loaded"
@@ -342,6 +375,7 @@ class Crew:
     async def _watch(self, number: int, member: _Member, worker: Worker) -> None:
         status = await worker.exited
         if member.asked_to_leave:
+            self._owner.statistics.restarts["oom"] += member.ran_out_of_memory
             self._remove(number, events.WorkerExited(number, healthy=member.has_served))
             return
         exited = self._unexpected(number, member, status)
@@ -353,18 +387,29 @@ class Crew:
         answered = self._owner.has_answered(number)
         name, how = self.config.id, describe_exit(status)
         if member.ended_because is not None:
+            self._owner.statistics.restarts["hang"] += 1
             return events.WorkerExited(number, member.ended_because, healthy=answered, blamed=True)
-        if status == -signal.SIGKILL:
-            if self._around.oom.killed():
+        match self._count_death(status):
+            case "oom":
                 error = OutOfMemory(
                     f"out of memory: the worker of model {name} {how} by the kernel"
                 )
                 return events.WorkerExited(number, error, healthy=answered, blamed=True)
-            # Nobody but the kernel or a person sends this signal: the model is innocent.
-            crash = WorkerCrashed(f"the worker of model {name} {how} from outside")
-            return events.WorkerExited(number, crash, healthy=True, blamed=False)
+            case "killed":
+                # Nobody but the kernel or a person does this: the model is innocent.
+                crash = WorkerCrashed(f"the worker of model {name} {how} from outside")
+                return events.WorkerExited(number, crash, healthy=True, blamed=False)
         crash = WorkerCrashed(f"the worker of model {name} {how}")
         return events.WorkerExited(number, crash, healthy=answered, blamed=True)
+
+    def _count_death(self, status: int | None) -> str:
+        """What ended a process that nobody here had asked to leave."""
+        if status == -signal.SIGKILL:
+            reason = "oom" if self._around.oom.killed() else "killed"
+        else:
+            reason = "crash"
+        self._owner.statistics.restarts[reason] += 1
+        return reason
 
     def _log_death(self, worker: Worker, error: SnoozeError | None) -> None:
         fields: dict[str, object] = {"model": self.config.id, "pid": worker.pid}
@@ -381,6 +426,11 @@ class Crew:
         self._around.steward.look_again()
 
 
+@cache
+def _warn_once(message: str) -> None:
+    _log.warning("%s", message)
+
+
 def worker_settings(config: ModelConfig) -> tuple[object, ...]:
     """The settings that a worker gets when it starts, and keeps."""
     return (
@@ -391,4 +441,5 @@ def worker_settings(config: ModelConfig) -> tuple[object, ...]:
         config.max_batch_delay_ms,
         config.batching,
         config.threads,
+        config.sandbox,
     )

@@ -14,17 +14,21 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from snoozeml.errors import ModelFailed
+from snoozeml.lifecycle.printed import printed
+from snoozeml.lifecycle.worker import DiedLoading
 
 _log = logging.getLogger("snoozeml.prepare")
 
 _Outcome = TypeVar("_Outcome")
 
+Fields = dict[str, object]
+"""What a line in the log tells beside its text."""
+
 _LAST_LINES: Final = 20  # of a dead process's standard error, for the log
 
 
 async def run_errand(
-    module: str, job: msgspec.Struct, outcome: type[_Outcome], doing: str
+    module: str, job: msgspec.Struct, outcome: type[_Outcome], doing: str, fields: Fields
 ) -> _Outcome:
     """Run one job in a process group of its own; nothing of it is left on return.
 
@@ -32,9 +36,10 @@ async def run_errand(
         module: what the process runs.
         outcome: what its answer is read as.
         doing: what it does, for messages, such as `preparing iris.onnx`.
+        fields: what it is about, for what it prints into the log.
 
     Raises:
-        ModelFailed: it ended without an answer.
+        DiedLoading: it ended without an answer.
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", module),  # -P: no modules from the working folder
@@ -45,7 +50,7 @@ async def run_errand(
         start_new_session=True,
     )
     try:
-        answer, last_lines = await _converse(process, msgspec.json.encode(job))
+        answer, last_lines = await _converse(process, msgspec.json.encode(job), fields)
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):
@@ -55,16 +60,19 @@ async def run_errand(
         return msgspec.json.decode(answer, type=outcome)
     except msgspec.MsgspecError:
         ending = _ending(process.returncode)
-        _log.error("%s %s; last lines: %s", doing, ending, "\n".join(last_lines))
-        raise ModelFailed(f"{doing} {ending}") from None
+        text = "\n".join(last_lines)
+        _log.error("%s %s; last lines: %s", doing, ending, text, extra={"fields": fields})
+        raise DiedLoading(f"{doing} {ending}", process.returncode) from None
 
 
-async def _converse(process: asyncio.subprocess.Process, job: bytes) -> tuple[bytes, deque[str]]:
+async def _converse(
+    process: asyncio.subprocess.Process, job: bytes, fields: Fields
+) -> tuple[bytes, deque[str]]:
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
     async with asyncio.TaskGroup() as tasks:
-        last_lines = tasks.create_task(_drain_into_log(process.stderr))
+        last_lines = tasks.create_task(_drain_into_log(process.stderr, fields))
         process.stdin.write(job)
         process.stdin.close()
         answer = await process.stdout.read()
@@ -72,11 +80,12 @@ async def _converse(process: asyncio.subprocess.Process, job: bytes) -> tuple[by
     return answer, last_lines.result()
 
 
-async def _drain_into_log(stderr: asyncio.StreamReader) -> deque[str]:
+async def _drain_into_log(stderr: asyncio.StreamReader, fields: Fields) -> deque[str]:
+    """Log what it prints: these processes speak only when something is out of the ordinary."""
     last_lines: deque[str] = deque(maxlen=_LAST_LINES)
     while chunk := await stderr.read(1 << 16):
-        for line in chunk.decode(errors="replace").splitlines():
-            _log.info("%s", line)
+        for line in map(printed, chunk.splitlines()):
+            _log.warning("%s", line, extra={"fields": fields})
             last_lines.append(line)
     return last_lines
 

@@ -28,7 +28,7 @@ from snoozeml.core.plan import (
     PrepareOutcome,
 )
 from snoozeml.errors import from_code
-from snoozeml.lifecycle.errands import run_errand
+from snoozeml.lifecycle.errands import Fields, run_errand
 
 _log = logging.getLogger("snoozeml.prepare")
 
@@ -73,6 +73,11 @@ class PlanStore:
         self._toolchain = toolchain()
         self._records: dict[Path, _Record] = {}
 
+    @property
+    def scratch(self) -> Path:
+        """A folder that stays empty: what confined workers lay their temporary files over."""
+        return self._cache_dir / "scratch"
+
     def known(self, origin: Origin) -> Plan | None:
         """The plan of a model that was prepared before and has not changed since.
 
@@ -88,19 +93,23 @@ class PlanStore:
             self._records[index_file] = record
         return record.plan
 
-    async def ensure(self, origin: Origin) -> Plan:
+    async def ensure(self, origin: Origin, model_id: str | None = None) -> Plan:
         """The plan of a model, preparing it first if need be.
 
         The caller sees to it that this is not done twice at once for one model; it would only be
         wasteful. Cancelling kills the prepare process and waits for its end; it may leave a draft
         in the cache directory, which the next prepare process removes.
 
+        Args:
+            model_id: what the log calls the model; None: by the name of its file or folder.
+
         Raises:
+            DiedLoading: the prepare process died of something.
             ModelFailed: the model cannot be served; the message says why.
             OutOfMemory: preparing it took more memory than there was.
             Internal: preparing has a bug, or its libraries are not installed.
         """
-        plan = self.known(origin) or await self._prepare(origin)
+        plan = self.known(origin) or await self._prepare(origin, model_id)
         if plan.prepared and plan.format != "python":
             with suppress(OSError):  # its time of use only guides what is removed first
                 os.utime(Path(plan.graph).with_name(PLAN_FILE))
@@ -128,9 +137,11 @@ class PlanStore:
         if not any(other is not None and other.plan.graph == record.plan.graph for other in others):
             _discard(Path(record.plan.graph).parent)
 
-    async def _prepare(self, origin: Origin) -> Plan:
+    async def _prepare(self, origin: Origin, model_id: str | None) -> Plan:
         doing = f"preparing {origin.path.name}"
-        outcome = await run_errand("snoozeml.prepare", self._job(origin), PrepareOutcome, doing)
+        about: Fields = {"model": model_id or origin.path.name}
+        job = self._job(origin)
+        outcome = await run_errand("snoozeml.prepare", job, PrepareOutcome, doing, about)
         if outcome.plan is None:
             raise from_code(*(outcome.error or ("internal", "preparing gave no plan and no error")))
         record = _Record(toolchain=self._toolchain, stamps=outcome.stamps, plan=outcome.plan)

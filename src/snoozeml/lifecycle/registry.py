@@ -1,8 +1,8 @@
 """Every model that is registered, by id."""
 
 import asyncio
-import logging
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from snoozeml.config.loading import ConfigError
 from snoozeml.config.schema import ModelConfig
@@ -12,8 +12,6 @@ from snoozeml.lifecycle.crew import Surroundings
 from snoozeml.lifecycle.footprints import Footprints
 from snoozeml.lifecycle.pools import Pools, limit_name
 from snoozeml.lifecycle.residency import total
-
-_log = logging.getLogger("snoozeml.models")
 
 
 def check_pinned(
@@ -43,6 +41,14 @@ def check_pinned(
             )
 
 
+class Changes(NamedTuple):
+    """Ids of models that have come, gone, or have other settings or content now."""
+
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+
+
 class Registry:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -53,6 +59,10 @@ class Registry:
         """Every model that may take memory, those that are on their way out included."""
         yield from self._actors.values()
         yield from self._leaving
+
+    def leaving(self) -> Iterator[ModelActor]:
+        """Those that are not registered any more, and have not left yet."""
+        return iter(self._leaving)
 
     def __iter__(self) -> Iterator[ModelActor]:
         return iter(self._actors.values())
@@ -68,29 +78,22 @@ class Registry:
         except KeyError:
             raise ModelNotFound.named(model_id) from None
 
-    def apply(self, configs: Iterable[ModelConfig]) -> None:
+    def apply(self, configs: Iterable[ModelConfig]) -> Changes:
         """Make the registered models equal to these: add, reconfigure, and let go.
 
         A model that is gone from the configuration answers what it has accepted, then leaves.
         """
         wanted = {config.id: config for config in configs}
-        before = self._actors.keys()
-        if before and before != wanted.keys():
-            fields = {
-                "added": sorted(wanted.keys() - before),
-                "removed": sorted(before - wanted.keys()),
-            }
-            _log.info("models changed", extra={"fields": fields})
-        for model_id in self._actors.keys() - wanted.keys():
+        removed, added = sorted(self._actors.keys() - wanted), sorted(wanted.keys() - self._actors)
+        for model_id in removed:
             actor = self._actors.pop(model_id)
             self._leaving.add(actor)
             self._around.tasks.create_task(self._let_go(actor))
-        for model_id, config in wanted.items():
-            if model_id in self._actors:
-                self._actors[model_id].reconfigure(config)
-            else:
-                self._add(config)
+        changed = [id_ for id_, actor in self._actors.items() if actor.reconfigure(wanted[id_])]
+        for model_id in added:
+            self._add(wanted[model_id])
         self._actors = dict(sorted(self._actors.items()))
+        return Changes(added, removed, changed)
 
     async def close(self) -> None:
         """Let every model answer what it has accepted, and leave.
@@ -106,6 +109,7 @@ class Registry:
     async def _let_go(self, actor: ModelActor) -> None:
         await actor.close()
         self._leaving.remove(actor)
+        self._around.totals.take_over(actor.statistics)
 
     def _add(self, config: ModelConfig) -> None:
         actor = self._actors[config.id] = ModelActor(config, self._around)

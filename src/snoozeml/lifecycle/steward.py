@@ -5,9 +5,10 @@ the steward measures, asks victims to leave, and looks again when something has 
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Protocol
 
 from snoozeml.errors import OutOfMemory, Overloaded, SnoozeError
@@ -29,7 +30,12 @@ from snoozeml.lifecycle.residency import (
     total,
 )
 
+_log = logging.getLogger("snoozeml.models")
+
 _LOOK_AGAIN_S = 5.0
+
+_LONG_LOAD_S = 5.0
+"""A load that takes longer may hang, or be no matter of seconds; others go on beside it."""
 
 
 class Tenant(Protocol):
@@ -112,7 +118,17 @@ class Steward:
             self._admit_replica(applicant, wanted)
         else:
             await self._wait_for_turn(applicant)
-        async with self._loads:
+        async with self._place_to_load():
+            yield
+
+    @asynccontextmanager
+    async def _place_to_load(self) -> AsyncIterator[None]:
+        """One of the few; given back early where it is needed for long."""
+        await self._loads.acquire()
+        with ExitStack() as held:
+            held.callback(self._loads.release)
+            timer = asyncio.get_running_loop().call_later(_LONG_LOAD_S, held.close)
+            held.callback(timer.cancel)
             yield
 
     def _admit_replica(self, applicant: Applicant, wanted: Wanted) -> None:
@@ -137,6 +153,7 @@ class Steward:
         return make_room(wanted, self._residents(), budget, time.monotonic())
 
     async def _until_admitted(self, applicant: Applicant) -> None:
+        is_told = False
         while (wanted := applicant.wanted()) is not None:
             self._changed.clear()
             match self._decide(wanted):
@@ -152,9 +169,15 @@ class Steward:
                 case Evict(model_ids):
                     applicant.wait_for_room(self._refusal(wanted, Wait(None, short_of=None)))
                     self._evict(model_ids, "capacity")
+                    is_told = True  # by who leaves
                     await self._change(None)
                 case Wait() as wait:
-                    applicant.wait_for_room(self._refusal(wanted, wait))
+                    why = self._refusal(wanted, wait)
+                    applicant.wait_for_room(why)
+                    if not is_told:
+                        fields = {"model": wanted.model_id, "why": why.message}
+                        _log.info("waits for room", extra={"fields": fields})
+                    is_told = True
                     await self._change(wait.until)
         raise NotWantedAnyMore
 
@@ -196,18 +219,21 @@ class Steward:
     def _refusal(self, wanted: Wanted, wait: Wait) -> SnoozeError:
         now = time.monotonic()
         retry_after_s = None if wait.until is None else max(0.0, wait.until - now)
+        until = ""
+        if retry_after_s is not None:
+            until = f"; one may in {retry_after_s:.1f} s (min_residency_secs)"
         if (where := wait.short_of) is not None:
             pool = self.pools.pool(where)
             limit = f"of the {_mib(pool.limit_bytes)} " if pool is not None else ""
             return OutOfMemory(
                 f"out of memory: model {wanted.model_id} needs about {_mib(wanted.needs[where])} "
                 f"{limit}that all models together may take ({limit_name(where)}), and none that is "
-                "loaded may leave at present",
+                f"loaded may leave at present{until}",
                 retry_after_s=retry_after_s,
             )
         return Overloaded(
-            f"model {wanted.model_id} waits for a place: {self._models} models are loaded "
-            "(max_loaded_models), and none may leave at present",
+            f"model {wanted.model_id} waits for a place: {self._models} of {self._models} models "
+            f"are loaded (max_loaded_models), and none may leave at present{until}",
             retry_after_s=retry_after_s,
         )
 

@@ -4,13 +4,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from snoozeml.core.plan import WorkerFailure, WorkerReady, WorkerSpec
 from snoozeml.errors import ModelFailed, from_code
-from snoozeml.lifecycle.channel import Channel
+from snoozeml.lifecycle import heap
+from snoozeml.lifecycle.channel import LARGEST_FRAME_BYTES, Channel
 from snoozeml.lifecycle.process import Launcher, Process, describe_exit, kill_group
 from snoozeml.wire.frames import Frame, Kind
 
@@ -22,18 +23,21 @@ _EXIT_TIMEOUT_S = 1.0
 _STOP_TIMEOUT_S = 2.0
 
 
+# An answer is whole in our memory before it goes to its client; it must not fill that.
+_CONFINED_FRAME_BYTES: Final = 256 * 2**20
+
 Released = Callable[[int], Awaitable[None]]
 
 
 class DiedLoading(ModelFailed):
-    """The process ended before it was ready.
+    """A process ended before the model was ready.
 
     Attributes:
         status: how, as an exit status; negative is a signal, None unknown.
     """
 
-    def __init__(self, status: int | None) -> None:
-        super().__init__(f"the worker {describe_exit(status)} while it loaded the model")
+    def __init__(self, message: str, status: int | None) -> None:
+        super().__init__(message)
         self.status = status
 
 
@@ -83,11 +87,12 @@ class Worker:
         worker = cls(await launcher.launch(spec.model_id), on_frames, released)
         worker.exited = asyncio.create_task(worker._watch())
         try:
+            largest_bytes = LARGEST_FRAME_BYTES if spec.sandbox is None else _CONFINED_FRAME_BYTES
             worker.channel = await Channel.open(
-                worker._process.sock, worker._receive, worker._lost.set
+                worker._process.sock, worker._receive, worker._lost.set, largest_bytes
             )
             worker.channel.send_struct(Kind.START, spec)
-            worker.ready = await worker._until_loaded()
+            worker.ready = await worker._until_loaded(spec.model_id)
         except BaseException:
             kill_group(worker.pid)
             await asyncio.shield(worker.exited)
@@ -115,17 +120,20 @@ class Worker:
     def last_output(self) -> deque[str]:
         return self._process.output.lines
 
-    async def _until_loaded(self) -> WorkerReady:
+    async def _until_loaded(self, model_id: str) -> WorkerReady:
         outcomes: tuple[asyncio.Future[Any], ...] = (self._loaded, self.exited)
         await asyncio.wait(outcomes, return_when=asyncio.FIRST_COMPLETED)
         if not self._loaded.done():
-            raise DiedLoading(self.exited.result())
+            status = self.exited.result()
+            how = f"the worker {describe_exit(status)} while it loaded the model"
+            raise DiedLoading(how, status)
         frame = self._loaded.result()
         if frame.kind == Kind.READY:
             return msgspec.json.decode(frame.body, type=WorkerReady)
         failure = msgspec.json.decode(frame.body, type=WorkerFailure)
         if failure.traceback and failure.code == "internal":
-            _log.error("loading failed:\n%s", failure.traceback)
+            fields = {"model": model_id}
+            _log.error("loading failed:\n%s", failure.traceback, extra={"fields": fields})
         raise from_code(failure.code, failure.message)
 
     def _receive(self, frames: list[Frame]) -> None:
@@ -148,6 +156,7 @@ class Worker:
             if lost in late:
                 self._process.sock.close()
             await self._released(self.pid)
+            heap.trim()  # of what its requests and answers took here
             return status
         finally:
             lost.cancel()

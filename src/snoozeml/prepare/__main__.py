@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from snoozeml.core.plan import Format, PrepareJob, PrepareOutcome
+from snoozeml.core.text import spelt
 from snoozeml.errors import Internal, OutOfMemory, SnoozeError
 
 _NICENESS: Final = 5
@@ -47,7 +48,7 @@ def _outcome(job: PrepareJob) -> PrepareOutcome:
     except Exception:
         traceback.print_exc()
         failure = Internal(f"preparing {name} failed unexpectedly; the log has more")
-    return PrepareOutcome(error=(failure.code, failure.message))
+    return PrepareOutcome(error=(failure.code, spelt(failure.message)))
 
 
 def _prepare(job: PrepareJob) -> PrepareOutcome:

@@ -54,6 +54,8 @@ def _is_external(tensor: TensorProto) -> bool:
 def _checked_file(tensor: TensorProto, folder: Path) -> Path:
     fields: dict[str, str] = {entry.key: entry.value for entry in tensor.external_data}
     location = fields.get("location", "")
+    if not isinstance(location, str):  # protobuf hands out bytes where they are no UTF-8
+        raise ModelFailed(f"tensor {tensor.name!r} keeps its data in a file whose name is no text")
     wrong = (
         _why_ambiguous(tensor)
         or _why_bad_location(location)

@@ -1,9 +1,11 @@
 """The way every format takes to a plan: found in the cache, or made into a draft and published."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from snoozeml.core.plan import PLAN_FILE, FileStamp, Plan, PrepareJob, PrepareOutcome
+from snoozeml.errors import ModelFailed
 from snoozeml.prepare.cache import PlanCache
 from snoozeml.prepare.source import Source
 
@@ -28,6 +30,16 @@ def find_or_make(job: PrepareJob, source: Source, make: Make) -> PrepareOutcome:
             source.check_unchanged()
             plan = cache.publish(draft, key, plan)
     return PrepareOutcome(plan=plan, stamps=source.stamps + _stamps_of(plan))
+
+
+def cannot_use(error: OSError, job: PrepareJob) -> ModelFailed:
+    """What the system refused, with the file called by its name alone."""
+    path = None if error.filename is None else Path(os.fsdecode(error.filename))
+    if path is None or path.is_relative_to(job.cache_dir):  # a disk that is full names no file
+        return ModelFailed(f"the cache directory cannot be written: {error.strerror}")
+    if isinstance(error, FileNotFoundError):
+        return ModelFailed(f"file not found: {path.name}")
+    return ModelFailed(f"{path.name} cannot be used: {error.strerror}")
 
 
 def _stamps_of(plan: Plan) -> tuple[FileStamp, ...]:

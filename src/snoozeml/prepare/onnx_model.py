@@ -58,7 +58,7 @@ def _make_plan(source: Source, precision: Precision, draft: Path) -> Plan:
     if precision == "int8":
         session, signature, batching = _optimise_in_integers(source, draft)
     else:
-        session = optimise(source.path, draft)
+        session = optimise(source.path, draft, source.size_bytes)
         signature, batching = _describe(session, source)
     packed = packed_weights(draft / GRAPH_FILE)
     return Plan(
@@ -78,7 +78,9 @@ def _optimise_in_integers(source: Source, draft: Path) -> tuple[Session, Signatu
     """Like `optimise`, for the integer version; what it takes and gives is the model's own."""
     signature, batching = _describe(open_plainly(source.path), source)
     converted = convert(source.path, source.path.parent, signature, draft / "int8")
-    session = optimise(converted, draft)
+    if converted is None:
+        return optimise(source.path, draft, source.size_bytes), signature, batching
+    session = optimise(converted, draft, source.size_bytes)
     shutil.rmtree(converted.parent)
     return session, signature, batching
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from snoozeml.core.manifest import MANIFEST_FILE, read_manifest
 from snoozeml.core.plan import FileStamp, Plan, PrepareJob, PrepareOutcome
+from snoozeml.core.text import is_text
 from snoozeml.errors import ModelFailed
 
 _ENVIRONMENT_FILE: Final = "pyvenv.cfg"  # lies in every virtual environment
@@ -64,14 +65,19 @@ def _manifest_stamp(folder: Path) -> FileStamp:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """What belongs to the model: no hidden files, no bytecode, no virtual environments."""
+    """What belongs to the model: no hidden files, no bytecode, no virtual environments, and
+    nothing whose name could not be written down."""
     for path, folders, files in os.walk(folder):
         here = Path(path)
         folders[:] = [name for name in folders if _is_part(here / name)]
-        yield from (here / name for name in files if name[0] != "." and (here / name).is_file())
+        yield from (here / name for name in files if _is_seen(name) and (here / name).is_file())
 
 
 def _is_part(folder: Path) -> bool:
-    if folder.name.startswith(".") or folder.name == "__pycache__":
+    if not _is_seen(folder.name) or folder.name == "__pycache__":
         return False
     return not (folder / _ENVIRONMENT_FILE).exists()
+
+
+def _is_seen(name: str) -> bool:
+    return not name.startswith(".") and is_text(name)

@@ -18,17 +18,28 @@ _SMALLEST_OUTSIDE_BYTES: Final = 1024  # smaller tensors are quicker to parse th
 WEIGHTS_FOLDER_ENTRY: Final = "session.model_external_initializers_file_folder_path"
 _ERRORS_ONLY: Final = 3
 
+# A few nodes can describe a constant of any size, which must not fill memory and disk. From a
+# model's own bytes the largest come by turning integers of 8 bits into floats.
+_LARGEST_CONSTANT_ENTRY: Final = "optimization.constant_folding_max_output_size_in_bytes"
+_SMALL_CONSTANT_BYTES: Final = 1 << 26
+_LARGEST_GROWTH: Final = 4
+
 Session = Any
 """An `onnxruntime.InferenceSession`; the library carries no types."""
 
 
-def optimise(model: Path, folder: Path) -> Session:
+def optimise(model: Path, folder: Path, model_bytes: int) -> Session:
     """Open a model with all optimisations, and write the resulting graph and weights to `folder`.
+
+    Args:
+        model_bytes: what the model takes, weights and all.
 
     The weights file holds those of matrix products twice: as they are, and packed. The result suits
     this processor only: both packing and level ALL's convolutions depend on its vector width.
     """
     options = _options(ort.GraphOptimizationLevel.ORT_ENABLE_ALL, packed=True)
+    most_bytes = _SMALL_CONSTANT_BYTES + _LARGEST_GROWTH * model_bytes
+    options.add_session_config_entry(_LARGEST_CONSTANT_ENTRY, str(most_bytes))
     _write_to(folder / GRAPH_FILE, WEIGHTS_FILE, options)
     return _open(model, options)
 

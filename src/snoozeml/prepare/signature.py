@@ -37,14 +37,18 @@ def read_signature(session: Session, unranked_inputs: Collection[str] = ()) -> S
     Raises:
         ModelFailed: an input or output that no request could carry; says what to change.
     """
-    inputs = tuple(_tensor_spec("input", node) for node in session.get_inputs())
+    try:
+        inputs = tuple(_tensor_spec("input", node) for node in session.get_inputs())
+        outputs = tuple(_tensor_spec("output", node) for node in session.get_outputs())
+    except UnicodeDecodeError:
+        raise ModelFailed("an input or output has a name or dimension that is not UTF-8") from None
     for spec in inputs:
         if spec.name in unranked_inputs:
             raise ModelFailed(
                 f"input {spec.name!r} does not say how many dimensions it has, so requests cannot"
                 " be checked; export the model with a shape for it (dimensions may be dynamic)"
             )
-    return Signature(inputs, tuple(_tensor_spec("output", node) for node in session.get_outputs()))
+    return Signature(inputs, outputs)
 
 
 def _tensor_spec(role: str, node: Any) -> TensorSpec:

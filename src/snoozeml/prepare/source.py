@@ -40,7 +40,7 @@ class Source:
         """
         for file in files:
             if not stat.S_ISREG(file.stat().st_mode):  # opening a pipe could wait for ever
-                raise ModelFailed(f"{file} is not a regular file")
+                raise ModelFailed(f"{file.name} is not a regular file")
         stamps = tuple(map(FileStamp.of, files))
         return cls(path, stamps, _digest(b"", files))
 

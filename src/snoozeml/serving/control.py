@@ -1,18 +1,21 @@
 """What an administrator can ask of models, and how a model is described."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 
 import msgspec
 
 from snoozeml.config.loading import ConfigError
-from snoozeml.config.schema import Configuration
+from snoozeml.config.schema import Configuration, ServerConfig, waits_for_restart
 from snoozeml.core.tensors import TensorSpec
 from snoozeml.errors import InvalidInput, ShuttingDown
 from snoozeml.lifecycle.actor import ModelActor
-from snoozeml.lifecycle.registry import Registry
+from snoozeml.lifecycle.registry import Changes, Registry
 from snoozeml.serving.inference import Serving
+
+_log = logging.getLogger("snoozeml.models")
 
 
 class TensorView(msgspec.Struct):
@@ -29,6 +32,7 @@ class ModelView(msgspec.Struct, kw_only=True):
     Attributes:
         onnx_path: the model's path, whatever its format; the name is older than the formats.
         vram_bytes: None where nobody says; 0 where the device has no memory of its own.
+        waits_for: why its load waits for room; None: it does not.
         inputs, outputs: None until the model has been prepared once.
     """
 
@@ -49,6 +53,7 @@ class ModelView(msgspec.Struct, kw_only=True):
     inputs: list[TensorView] | None
     outputs: list[TensorView] | None
     device: str
+    waits_for: str | None
     last_error: str | None
     loads: int
     cold_start_ms: float | None
@@ -65,6 +70,22 @@ class Changed(msgspec.Struct, kw_only=True, omit_defaults=True):
     memory_after_bytes: int | msgspec.UnsetType = msgspec.UNSET
 
 
+class Refreshed(msgspec.Struct, kw_only=True):
+    """The answer to a request to look at everything again.
+
+    Attributes:
+        added, removed, changed: ids of models.
+        needs_restart: settings in `[server]` that are others than at the start, and wait for the
+            next one.
+    """
+
+    models: list[ModelView]
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+    needs_restart: list[str]
+
+
 class Control:
     """The control plane of every transport.
 
@@ -72,6 +93,7 @@ class Control:
         rescan: reads the configuration again; it runs in a thread.
         check: raises ConfigError for a configuration that cannot be served.
         apply: takes over what a configuration says, apart from the models.
+        server: the settings that the daemon was started with.
 
     Attributes:
         changes: held from `read` to `take`, so that what was read last counts.
@@ -85,12 +107,14 @@ class Control:
         rescan: Callable[[], Configuration],
         check: Callable[[Configuration], None],
         apply: Callable[[Configuration], None],
+        server: ServerConfig,
     ) -> None:
         self._registry = registry
         self._serving = serving
         self._rescan = rescan
         self._check = check
         self._apply = apply
+        self._server = server
         self.changes = asyncio.Lock()
 
     def models(self) -> list[ModelView]:
@@ -136,15 +160,20 @@ class Control:
         actor.unpin()
         return Changed(model_id=model_id, status="unpinned", pinned=False)
 
-    async def refresh(self) -> list[ModelView]:
+    async def refresh(self) -> Refreshed:
         """Look at the configuration, its keys, the TLS files and the models folder again.
 
         Raises:
             InvalidInput: the configuration has become wrong; everything stays as it was.
         """
         async with self.changes:
-            self.take(await self.read())
-        return self.models()
+            configuration = await self.read()
+            changes = self.take(configuration)
+        waiting = waits_for_restart(self._server, configuration.server)
+        _log.info("refreshed", extra={"fields": changes._asdict()})
+        if waiting:
+            _log.warning("changed, but it counts from the next start only: %s", ", ".join(waiting))
+        return Refreshed(models=self.models(), **changes._asdict(), needs_restart=waiting)
 
     async def read(self) -> Configuration:
         """What the configuration and the models folder say now.
@@ -161,7 +190,7 @@ class Control:
             ) from error
         return configuration
 
-    def take(self, configuration: Configuration) -> None:
+    def take(self, configuration: Configuration) -> Changes:
         """Make a configuration count.
 
         Raises:
@@ -169,7 +198,7 @@ class Control:
         """
         self.refuse_while_draining()
         self._apply(configuration)
-        self._registry.apply(configuration.models)
+        return self._registry.apply(configuration.models)
 
     def _changeable(self, model_id: str) -> ModelActor:
         self.refuse_while_draining()
@@ -201,6 +230,7 @@ def _view(actor: ModelActor) -> ModelView:
         inputs=_tensor_views(signature.inputs, signature.open_inputs) if signature else None,
         outputs=_tensor_views(signature.outputs, signature.open_outputs) if signature else None,
         device=actor.crew.device or config.device,
+        waits_for=actor.waits_for,
         last_error=actor.last_error.message if actor.last_error else None,
         loads=actor.crew.loads,
         cold_start_ms=None if cold_start_s is None else cold_start_s * 1000,

@@ -68,15 +68,14 @@ class Serving:
                 if caller is not None:
                     caller.on_gone = None
         except (SnoozeError, asyncio.CancelledError):
-            self._totals.failed += 1
-            if actor is not None:
+            if actor is None:
+                self._totals.failed += 1
+            else:
                 actor.statistics.failed.add(time.monotonic() - request.arrived_at)
             raise
         if ticket.woke_model:
             result.cold_start_s = actor.crew.cold_start_s
         took_s = time.monotonic() - request.arrived_at
-        self._totals.succeeded += 1
-        self._totals.latency_s += took_s
         actor.statistics.answered(took_s, result.queue_s, result.run_s)
         return result
 

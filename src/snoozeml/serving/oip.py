@@ -19,7 +19,7 @@ from snoozeml.lifecycle.registry import Registry
 from snoozeml.serving.control import Control, TensorView
 from snoozeml.serving.inference import Serving
 from snoozeml.serving.versions import check_version
-from snoozeml.telemetry.statistics import Durations, ModelStatistics
+from snoozeml.telemetry.statistics import Durations, Histogram, ModelStatistics
 
 _EXTENSIONS: Final = [
     "binary_tensor_data", "classification", "model_configuration", "model_repository",
@@ -321,5 +321,5 @@ def _statistics(actor: ModelActor) -> Statistics:
     )
 
 
-def _duration(durations: Durations) -> Duration:
+def _duration(durations: Durations | Histogram) -> Duration:
     return Duration(durations.count, round(durations.seconds * 1e9))

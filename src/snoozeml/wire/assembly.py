@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from snoozeml.core.tensors import Signature
+from snoozeml.core.tensors import Signature, TensorSpec
 from snoozeml.errors import InvalidInput, ShapeMismatch
 from snoozeml.wire.bounds import check_bounds
 from snoozeml.wire.conversion import convert_array
@@ -71,18 +71,33 @@ class Assembly:
         spec = self._specs[tensor.name]
         if tensor.datatype != spec.datatype:
             self._readers[tensor.name].check_datatype(tensor.datatype)
-        array = _read(tensor, spec.datatype)
-        check_bounds(spec, array)
-        return array
+        return fitted(tensor, spec)
+
+
+def fitted(tensor: Given, spec: TensorSpec) -> Array:
+    """Read a tensor into an input's own datatype.
+
+    Raises:
+        InvalidInput: that would lose something, or the model does not take such values.
+    """
+    array = _read(tensor, spec.datatype)
+    check_bounds(spec, array)
+    return array
 
 
 def _read(tensor: Given, datatype: str) -> Array:
     try:
-        return convert_array(tensor.read(), DTYPES[datatype]).reshape(tensor.shape)
+        array = convert_array(tensor.read(), DTYPES[datatype])
     except Lossy as loss:
         raise InvalidInput(
             f"input {tensor.name!r} wants {datatype}, got {tensor.datatype} {shown(loss.value)}:"
             f" {loss.why}"
+        ) from None
+    try:
+        return array.reshape(tensor.shape)
+    except (ValueError, OverflowError):  # more dimensions, or larger ones, than numpy can count
+        raise ShapeMismatch(
+            f"input {tensor.name!r}: no array has the shape {list(tensor.shape)!r:.200}"
         ) from None
 
 

@@ -73,20 +73,25 @@ def header(
     )
 
 
+class FrameTooLarge(Exception):
+    """The other side announces more than it may send."""
+
+
 class FrameParser:
     """Cuts a byte stream into frames, however the stream was chopped.
 
     A large body is collected in the pieces it comes in, and copied once, when it is complete.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, largest_bytes: int = 2**32) -> None:
+        self._largest_bytes = largest_bytes
         self._rest = b""  # of a header
         self._head: tuple[int, int, int, int, float, float] = (0, 0, 0, 0, 0.0, 0.0)
         self._pieces: list[bytes] = []
         self._missing = 0  # bytes of the body that `_head` belongs to
 
     def feed(self, data: bytes | memoryview) -> list[Frame]:
-        """Return the frames that this piece of the stream completes."""
+        """Return the frames that this piece of the stream completes; raises FrameTooLarge."""
         if self._missing:
             return self._feed_body(data)
         if self._rest:
@@ -97,6 +102,10 @@ class FrameParser:
             length, kind, codec, count, id, t0, t1 = _HEADER.unpack_from(data, at)
             start, at = at + HEADER_BYTES, at + _LENGTH_BYTES + length
             if at > size:
+                if length > self._largest_bytes:
+                    raise FrameTooLarge(
+                        f"{length} bytes, where no more than {self._largest_bytes} are taken"
+                    )
                 self._head = (kind, codec, count, id, t0, t1)
                 self._pieces.append(bytes(view[start:]))
                 self._missing = at - size

@@ -42,10 +42,15 @@ _CloserLook: Final = (msgspec.DecodeError, TypeError, ValueError, OverflowError,
 
 
 class DataReader:
-    """Reads the data of one input of a model."""
+    """Reads the data of one input of a model.
 
-    def __init__(self, spec: TensorSpec) -> None:
+    Args:
+        verb: what goes between the input's name and its datatype in messages.
+    """
+
+    def __init__(self, spec: TensorSpec, verb: str = "wants") -> None:
         self._spec: Final = spec
+        self._verb: Final = verb
         self._dtype: Final = DTYPES[spec.datatype]
         self._read: Final = _reader(self._dtype)
 
@@ -67,6 +72,16 @@ class DataReader:
     def default(self, shape: Shape) -> Array:
         """What an input is filled with that was left out."""
         return np.full(shape, 1 if self._spec.default == "ones" else 0, self._dtype)
+
+    def read(self, data: object, shape: Shape) -> Array:
+        """Read data that is JSON text still (`msgspec.Raw`), or what `parse_exactly` made of it.
+
+        Raises:
+            InvalidInput, ShapeMismatch: see `from_text`.
+        """
+        if isinstance(data, msgspec.Raw):
+            return self.from_text(bytes(data), shape)
+        return self.from_values(data, shape)
 
     def from_text(self, text: bytes, shape: Shape) -> Array:
         """Read data that is still JSON text: flat in row-major order, or nested like `shape`.
@@ -91,7 +106,7 @@ class DataReader:
             return self._shaped(convert(flat, self._dtype), shape)
         except Lossy as loss:
             raise InvalidInput(
-                f"input {self._spec.name!r} wants {self._spec.datatype},"
+                f"input {self._spec.name!r} {self._verb} {self._spec.datatype},"
                 f" got {shown(loss.value)}: {loss.why}"
             ) from None
 

@@ -1,16 +1,18 @@
 """The JSON dialect of `/v1/models/{id}/infer`: bodies to arrays, arrays to bodies."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
 import orjson
 
 from snoozeml.core.tensors import Datatype, Signature
+from snoozeml.wire.assembly import Given, fitted
 from snoozeml.wire.json_bodies import BodyParser, data_members
 from snoozeml.wire.json_data import DataReader
 from snoozeml.wire.names import NameRules
-from snoozeml.wire.open import open_spec, read_open
+from snoozeml.wire.open import open_spec, read_open, read_stated
 from snoozeml.wire.shapes import ShapeRules
 from snoozeml.wire.tensors import DATATYPES, Array, Inference, Tensors
 
@@ -51,6 +53,7 @@ class JsonV1:
         self._is_open: Final = signature.open_inputs
         self._names: Final = NameRules(signature)
         self._shapes: Final = ShapeRules(signature.inputs)
+        self._specs: Final = {spec.name: spec for spec in signature.inputs}
         self._readers: Final = {spec.name: DataReader(spec) for spec in signature.inputs}
         self._datatypes: Final[dict[str, Datatype]] = {
             spec.name: spec.datatype for spec in signature.outputs
@@ -100,12 +103,13 @@ class JsonV1:
         )
 
     def _array(self, tensor: _Tensor[Any]) -> Array:
-        reader, data = self._readers[tensor.name], tensor.data
-        if tensor.datatype is not None:
-            reader.check_datatype(tensor.datatype)
-        if isinstance(data, msgspec.Raw):
-            return reader.from_text(bytes(data), tensor.shape)
-        return reader.from_values(data, tensor.shape)
+        spec, reader = self._specs[tensor.name], self._readers[tensor.name]
+        datatype = tensor.datatype
+        if datatype is None or datatype == spec.datatype:
+            return reader.read(tensor.data, tensor.shape)
+        reader.check_datatype(datatype)
+        read = partial(read_stated, tensor.name, datatype, tensor.shape, tensor.data)
+        return fitted(Given(tensor.name, datatype, tensor.shape, read), spec)
 
 
 def _read_open(tensors: Sequence[_Tensor[Any]]) -> Tensors:

@@ -20,7 +20,7 @@ from snoozeml.wire.assembly import Assembly, Given
 from snoozeml.wire.json_bodies import BodyParser, data_members
 from snoozeml.wire.json_values import quoted
 from snoozeml.wire.oip_framing import mark, unmarked
-from snoozeml.wire.open import open_spec, read_open
+from snoozeml.wire.open import read_stated
 from snoozeml.wire.raw import from_raw, to_raw, to_texts
 from snoozeml.wire.tensors import DTYPES, Array, Inference
 
@@ -157,18 +157,12 @@ def _given(tensor: _Input[Any], binary: _Binary) -> Given:
     if "binary_data_size" not in parameters:
         if tensor.data is msgspec.UNSET:
             raise InvalidInput(f"input {quoted(name)} has neither data nor binary_data_size")
-        return Given(name, datatype, shape, partial(_from_json, tensor))
+        read = partial(read_stated, name, datatype, shape, tensor.data)
+        return Given(name, datatype, shape, read)
     if tensor.data is not msgspec.UNSET:
         raise InvalidInput(f"input {quoted(name)} has both data and binary_data_size; give one")
     data = binary.take(name, parameters["binary_data_size"])
     return Given(name, datatype, shape, partial(from_raw, name, datatype, shape, data))
-
-
-def _from_json(tensor: _Input[Any]) -> Array:
-    """Values in the datatype that the request names; BF16, which numpy lacks, as FP32."""
-    datatype = "FP32" if tensor.datatype == "BF16" else tensor.datatype
-    spec = open_spec(tensor.name, datatype, tensor.shape, None)
-    return read_open(spec, tensor.data, tensor.shape, datatype)
 
 
 def _reply(request: _Body[Any]) -> _Reply:

@@ -46,11 +46,8 @@ def read_open(spec: TensorSpec, data: object, shape: Shape, named: str | None) -
     Raises:
         InvalidInput, ShapeMismatch: as `DataReader` does.
     """
-    reader = _reader(spec)
     try:
-        if isinstance(data, msgspec.Raw):
-            return reader.from_text(bytes(data), shape)
-        return reader.from_values(data, shape)
+        return _reader(spec, "wants" if named is None else "is stated as").read(data, shape)
     except InvalidInput as error:
         if named is not None or error.code != InvalidInput.code:
             raise
@@ -59,9 +56,19 @@ def read_open(spec: TensorSpec, data: object, shape: Shape, named: str | None) -
         ) from None
 
 
+def read_stated(name: str, datatype: str, shape: Shape, data: object) -> Array:
+    """Read JSON data as what a request says they are; BF16, which numpy lacks, as FP32.
+
+    Raises:
+        InvalidInput, ShapeMismatch: as `open_spec` and `read_open` do.
+    """
+    datatype = "FP32" if datatype == "BF16" else datatype
+    return read_open(open_spec(name, datatype, shape, None), data, shape, datatype)
+
+
 @lru_cache(_READERS)
-def _reader(spec: TensorSpec) -> DataReader:
-    return DataReader(spec)
+def _reader(spec: TensorSpec, verb: str) -> DataReader:
+    return DataReader(spec, verb)
 
 
 def _implied(data: object) -> Datatype:

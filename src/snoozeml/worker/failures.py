@@ -5,6 +5,7 @@ import traceback
 import msgspec
 
 from snoozeml.core.plan import WorkerFailure
+from snoozeml.core.text import spelt
 from snoozeml.errors import Internal, InvalidInput, OutOfMemory, SnoozeError
 
 
@@ -33,13 +34,9 @@ def encoded(failure: WorkerFailure) -> bytes:
     message, trace = failure.message, failure.traceback
     return msgspec.json.encode(
         msgspec.structs.replace(
-            failure, message=_spelt(message), traceback=None if trace is None else _spelt(trace)
+            failure, message=spelt(message), traceback=None if trace is None else spelt(trace)
         )
     )
-
-
-def _spelt(text: str) -> str:
-    return text.encode(errors="backslashreplace").decode()
 
 
 def _named(error: Exception) -> SnoozeError:

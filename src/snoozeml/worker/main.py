@@ -51,7 +51,6 @@ def serve(sock: socket.socket, load: LoadEngine = load_engine) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the daemon
     signal.signal(signal.SIGTERM, lambda *_: _stop_reading(sock))
-    threading.Thread(target=_leave_with_daemon, args=(sock,), daemon=True).start()
     # The daemon may go away at any moment; then nobody is left to answer.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         _serve(sock, load)
@@ -86,15 +85,27 @@ def _serve(sock: socket.socket, load: LoadEngine) -> None:
     started_at = _clock()
     try:
         spec = _decode_spec(start.body)
+        lacking = _confine(spec)
+        threading.Thread(target=_leave_with_daemon, args=(sock,), daemon=True).start()
         engine = load(spec)
         worker = _Worker(sock, reader, spec, engine)
     except Exception as error:  # whatever it is, the daemon must hear of it
         _send(sock, Kind.LOAD_FAILED, encoded(failure_of(error)))
         return
     gc.freeze()  # what is loaded stays: no collection needs to look at it again
-    ready = WorkerReady(load_s=_clock() - started_at, device=engine.device)
+    load_s = _clock() - started_at
+    ready = WorkerReady(load_s=load_s, device=engine.device, lacking=lacking)
     _send(sock, Kind.READY, msgspec.json.encode(ready))
     worker.run(frames)
+
+
+def _confine(spec: WorkerSpec) -> tuple[str, ...]:
+    """Enter the sandbox, before there is a second thread; returns what it lacks."""
+    if spec.sandbox is None:
+        return ()
+    from snoozeml.worker.sandbox import confine
+
+    return confine(spec.sandbox)
 
 
 def _send(sock: socket.socket, kind: Kind, body: bytes) -> None:
@@ -208,11 +219,13 @@ class _Worker:
         if self._notices:
             self._batcher.limit(self._runner.limits)
             while self._notices:  # another thread may add one meanwhile
-                self._post(Kind.NOTICE, self._notices.pop(0))
+                body = encoded(self._notices.pop(0))
+                self._outbox.extend((header(Kind.NOTICE, len(body)), body))
 
     def _answer(self, request: Pending, answer: Answer, queue_s: float, run_s: float) -> None:
+        rows = answer.batch_rows
         if isinstance(answer.result, Exception):
-            self._fail(request.id, failure_of(answer.result))
+            self._fail(request.id, failure_of(answer.result), rows, run_s)
             return
         try:
             duration_s = _clock() - request.arrived_at
@@ -220,25 +233,25 @@ class _Worker:
             names = names_of(answer.result, request.outputs)
             body = encode(names, answer.result, request.reply_as, duration_s)
         except Exception as error:  # an answer that cannot be written must not take others along
-            self._fail(request.id, failure_of(error))
+            self._fail(request.id, failure_of(error), rows, run_s)
             return
         head = header(
             Kind.RESULT,
             len(body),
             codec=self._batches_to_report(),
-            count=answer.batch_rows,
+            count=rows,
             id=request.id,
             t0=queue_s,
             t1=run_s,
         )
         self._outbox.extend((head, body))
 
-    def _fail(self, request_id: int, failure: WorkerFailure) -> None:
-        self._post(Kind.ERROR, failure, request_id)
-
-    def _post(self, kind: Kind, failure: WorkerFailure, request_id: int = 0) -> None:
-        body = encoded(failure)
-        head = header(kind, len(body), codec=self._batches_to_report(), id=request_id)
+    def _fail(
+        self, request_id: int, failure: WorkerFailure, rows: int = 0, run_s: float = 0.0
+    ) -> None:
+        """Answer with a failure, of a run of so many rows or before any run."""
+        body, batches = encoded(failure), self._batches_to_report()
+        head = header(Kind.ERROR, len(body), codec=batches, count=rows, id=request_id, t1=run_s)
         self._outbox.extend((head, body))
 
     def _batches_to_report(self) -> int:

@@ -92,6 +92,18 @@ def test_whoever_needs_another_key_is_told_how_to_give_one(
     assert result.stderr == f"Error: no ({code}); --api-key or SNOOZE_API_KEY gives a key\n"
 
 
+@pytest.mark.parametrize("command", ["refresh", "reload"])
+def test_what_has_changed_is_told_below(daemon: FakeDaemon, command: str) -> None:
+    changes = {"added": ["a", "b"], "removed": [], "changed": ["iris"], "needs_restart": ["port"]}
+    daemon.will_answer("POST /v1/models/refresh", {"models": [IRIS], **changes})
+    lines = snooze(command, "--endpoint", daemon.url).stdout.splitlines()
+    assert lines[-3:] == [
+        "added: a, b",
+        "changed: iris",
+        "changed in [server], for the next start: port",
+    ]
+
+
 def test_refresh_shows_the_models_there_are_now(daemon: FakeDaemon) -> None:
     daemon.will_answer("POST /v1/models/refresh", {"models": [IRIS]})
     assert "iris" in snooze("refresh", "--endpoint", daemon.url).stdout

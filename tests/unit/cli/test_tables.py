@@ -83,11 +83,25 @@ def test_a_name_is_cut_only_where_it_has_no_room_beside_the_state(daemon: FakeDa
 def test_an_error_is_told_below_the_table_and_takes_nothing_from_it(daemon: FakeDaemon) -> None:
     sound = {**BROKEN, "last_error": None}
     lines = status(daemon, IRIS, BROKEN, columns=72)
-    *shown, first, second, third, fourth = lines
+    *shown, first, second = lines
     assert list(table(shown)[0]) == list(table(status(daemon, IRIS, sound, columns=72))[0])
-    told = " ".join([first, second, third, fourth])
-    assert told.split() == f"broken: {BROKEN['last_error']}".split()
+    assert second.endswith("…")
+    told = f"{first} {second}".removesuffix("…").split()
+    assert told == f"broken: {BROKEN['last_error']}".split()[: len(told)]
     assert max(map(cell_len, lines)) <= 72
+
+
+def test_a_model_that_waits_for_room_says_so_below_the_table(daemon: FakeDaemon) -> None:
+    waiting = {**ASLEEP, "id": "ninth", "state": "loading", "waits_for": "8 of 8 models are loaded"}
+    assert status(daemon, IRIS, waiting, columns=72)[-1] == "ninth: 8 of 8 models are loaded"
+    assert details(daemon, waiting)["waits for"] == "8 of 8 models are loaded"
+
+
+def test_a_long_error_makes_no_other_line_longer(daemon: FakeDaemon) -> None:
+    daemon.will_answer("GET /v1/models/broken", BROKEN)
+    lines = snooze("status", "broken", "--endpoint", daemon.url).stdout.splitlines()
+    assert all(line == line.rstrip() for line in lines)
+    assert BROKEN["last_error"].strip() in lines[-1]
 
 
 def test_what_is_piped_is_never_folded(daemon: FakeDaemon) -> None:

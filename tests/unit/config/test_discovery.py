@@ -174,6 +174,17 @@ def test_what_has_a_name_that_is_no_text_is_passed_over_with_a_warning(
     assert r"bad\xff" in warning
 
 
+def test_a_checkpoint_that_is_no_safetensors_is_named_in_a_warning(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    house.add("old/config.json", "old/pytorch_model.bin", "new/config.json", "new/a.safetensors")
+    house.add("both/config.json", "both/model.onnx", "both/weights.bin", "other/data.bin")
+    assert house.files().keys() == {"new", "both"}
+    (warning,) = caplog.messages
+    for word in ("old", "config.json", "pytorch_model.bin", "*.safetensors"):
+        assert word in warning
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_folder_that_cannot_be_read_is_not_passed_over(house: House) -> None:
     house.add("private/model.onnx")

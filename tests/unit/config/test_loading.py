@@ -229,6 +229,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "request_timeout_secs": SECONDS,
     "load_timeout_secs": SECONDS,
     "exec_timeout_secs": SECONDS,
+    "sandbox": st.booleans(),
     "threads": st.integers(0, 1024),
 }
 FLAGS = ("max_batch_size", "max_batch_delay_ms")

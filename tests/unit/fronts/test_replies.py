@@ -29,6 +29,12 @@ def test_retry_after_is_whole_seconds_rounded_up(error: SnoozeError, seconds: by
     assert (b"retry-after", seconds) in error_headers(error, "id")
 
 
+@pytest.mark.parametrize("code", [code for code, error in BY_CODE.items() if not error.retryable])
+def test_what_waiting_does_not_heal_says_nothing_about_when_to_come_back(code: str) -> None:
+    error = BY_CODE[code].restated(SnoozeError("broken"), retry_after_s=0.8)  # its backoff
+    assert "retry-after" not in [name.decode() for name, _ in error_headers(error, "id")]
+
+
 @pytest.mark.parametrize(
     ("given", "usable"),
     [

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from snoozeml.errors import InvalidInput, PayloadTooLarge, SnoozeError, UnsupportedMediaType
+from snoozeml.errors import (
+    DeadlineExceeded,
+    InvalidInput,
+    PayloadTooLarge,
+    SnoozeError,
+    UnsupportedMediaType,
+)
+from snoozeml.fronts.http import upload_form
 from snoozeml.fronts.http.upload_form import Form, read_form
 
 TYPE = "multipart/form-data; boundary=b"
@@ -107,6 +114,17 @@ def test_what_is_no_good_form(
     with pytest.raises(error) as refusal:
         read(pieces, tmp_path / "body")
     assert why in refusal.value.message
+
+
+def test_a_client_that_falls_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload_form, "_SILENCE_S", 0.01)
+
+    async def body() -> AsyncIterator[bytes]:
+        yield GOOD[:50]
+        await asyncio.Event().wait()
+
+    with pytest.raises(DeadlineExceeded, match=r"nothing came for 0\.01 s"):
+        asyncio.run(read_form(TYPE, body(), tmp_path / "body", MIB))
 
 
 @pytest.mark.parametrize("kind", ["", "application/json", "multipart/mixed; boundary=b"])

@@ -45,6 +45,13 @@ def test_the_usual_file_beside_the_model_is_fine(tmp_path: Path) -> None:
     assert check(external_data_model(tmp_path / "model.onnx")) == [tmp_path / "weights.bin"]
 
 
+def test_a_location_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = external_data_model(tmp_path / "model.onnx")
+    path.write_bytes(path.read_bytes().replace(b"weights.bin", b"\xffeights.bin"))
+    with pytest.raises(ModelFailed, match="a file whose name is no text"):
+        check(path)
+
+
 @pytest.mark.parametrize("location", ["real", "link_inside", "./real"])
 def test_a_regular_file_inside_the_folder_is_fine(folder: Path, location: str) -> None:
     path = external_data_model(folder / "model.onnx", location)

@@ -83,11 +83,3 @@ def test_a_model_that_loses_too_much_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(quantising, "LEAST_COSINE", 1.1)
     with pytest.raises(ModelFailed, match="loses too much"):
         quantise(perceptron(), requests())
-
-
-def test_a_model_without_linear_layers_is_refused() -> None:
-    model = perceptron()
-    del model.graph.node[:]
-    model.graph.node.append(helper.make_node("Relu", ["x"], ["y"]))
-    with pytest.raises(ModelFailed, match="the model has none"):
-        quantise(model, requests())

@@ -23,6 +23,11 @@ JOB = PrepareJob(
     ("error", "code", "message"),
     [
         (ModelFailed("no such operator"), "model_failed", "no such operator"),
+        (
+            ModelFailed("no \udcff.bin"),
+            "model_failed",
+            r"no \udcff.bin",
+        ),  # a name that is not UTF-8
         (MemoryError(), "out_of_memory", "out of memory while preparing m.onnx"),
         (RuntimeError("our secret"), "internal", "preparing m.onnx failed unexpectedly"),
     ],

@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime as ort
 import pytest
+from onnx import helper
 
 import models
 from jobs import prepare_job
@@ -54,8 +56,8 @@ def test_a_plan_with_another_interface_is_not_published(
 def test_a_model_that_changes_meanwhile_gets_no_plan(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def optimise(path: Path, folder: Path) -> Any:
-        opened = session.optimise(path, folder)
+    def optimise(path: Path, folder: Path, model_bytes: int) -> Any:
+        opened = session.optimise(path, folder, model_bytes)
         models.linear_model(path, seed=1)
         return opened
 
@@ -65,8 +67,30 @@ def test_a_model_that_changes_meanwhile_gets_no_plan(
     assert published(model) == []
 
 
+def test_a_constant_that_is_larger_than_the_model_by_far_is_not_written_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_SMALL_CONSTANT_BYTES", 0)
+    nodes = [
+        helper.make_node("ConstantOfShape", ["shape"], ["large"]),
+        helper.make_node("Add", ["x", "large"], ["y"]),
+    ]
+    inputs, outputs = [models.value("x", ["batch", 1])], [models.value("y", ["batch", 2**16])]
+    weights = {"shape": np.array([1, 2**16], dtype=np.int64)}
+    plan = prepare(models.save(tmp_path / "model.onnx", nodes, inputs, outputs, weights))
+    assert plan.prepared
+    assert plan.weights_bytes < 10_000
+
+
+def test_a_dimension_that_is_no_text_is_refused(model: Path) -> None:
+    damaged = models.identity_model(model, shape=("rowsrows", 1)).read_bytes()
+    model.write_bytes(damaged.replace(b"rowsrows", b"rows\xf5rowsrows"[:8]))
+    with pytest.raises(ModelFailed, match="not UTF-8"):
+        prepare(model)
+
+
 def test_a_failing_optimiser_is_no_obstacle(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def optimise(path: Path, folder: Path) -> Any:
+    def optimise(*_: Any) -> Any:
         raise RuntimeError("[ONNXRuntimeError] : 1 : FAIL : cannot\n  optimise")
 
     monkeypatch.setattr(onnx_model, "optimise", optimise)

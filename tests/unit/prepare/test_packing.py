@@ -60,7 +60,7 @@ def test_an_odd_number_of_bytes_before_them_leaves_packed_weights_aligned(tmp_pa
     ]
     inputs, outputs = [[models.value(x, ["batch", features])] for x in ("x0", "x4")]
     model = models.save(tmp_path / "model.onnx", nodes, inputs, outputs, weights)
-    optimise(model, tmp_path)
+    optimise(model, tmp_path, model.stat().st_size)
     packed = packed_weights(tmp_path / GRAPH_FILE)
     assert len(packed.sizes) == 4
     assert packed.are_useful

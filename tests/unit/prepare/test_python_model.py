@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from python_models import plan, python_model
@@ -128,6 +129,13 @@ def test_the_plan_is_good_until_a_file_of_the_model_changes(tmp_path: Path) -> N
         assert all(stamp.holds() for stamp in stamps)
         (folder / changed).write_text("{}  ")
         assert not all(stamp.holds() for stamp in stamps), changed
+
+
+def test_files_whose_names_are_no_text_are_not_watched(tmp_path: Path) -> None:
+    folder = python_model(tmp_path / "model")
+    (folder / os.fsdecode(b"data\xff.bin")).touch()
+    encoded = msgspec.json.encode(outcome(folder))
+    assert msgspec.json.decode(encoded, type=PrepareOutcome) == outcome(folder)
 
 
 def test_only_what_belongs_to_the_model_counts(tmp_path: Path) -> None:

@@ -78,6 +78,19 @@ def test_metrics_are_public_unless_they_are_protected() -> None:
         authoriser(api_key("k"), protect_metrics=True).check([], Action.METRICS)
 
 
+def test_public_metrics_show_models_only_to_those_who_may_see_them() -> None:
+    clock = Clock()
+    limited = api_key("k", Role.READONLY, models=("bge-*",), requests_per_second=1.0, burst=1)
+    guard = authoriser(limited, clock=clock)
+    for stranger in ([], bearer("wrong")):
+        assert not guard.check(stranger, Action.METRICS).may_use("bge-small")
+    known = guard.check(bearer("k"), Action.METRICS)
+    assert known.may_use("bge-small")
+    assert not known.may_use("iris")
+    with pytest.raises(RateLimited):
+        guard.check(bearer("k"), Action.METRICS)
+
+
 def test_a_key_for_some_models_is_for_no_others_and_not_for_the_daemon() -> None:
     guard = authoriser(api_key("k", Role.ADMIN, models=("bge-*", "iris")))
     for model_id in ("bge-small", "bge-", "iris"):

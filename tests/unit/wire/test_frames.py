@@ -1,7 +1,8 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snoozeml.wire.frames import Frame, FrameParser, Kind, header
+from snoozeml.wire.frames import Frame, FrameParser, FrameTooLarge, Kind, header
 
 FRAMES = [
     Frame(Kind.INFER, 1, 7, 2**63, 1.5, 2.5, b"x" * 100),
@@ -32,3 +33,11 @@ def test_one_byte_at_a_time() -> None:
 def test_a_count_beyond_its_field_is_the_largest_that_fits() -> None:
     (frame,) = FrameParser().feed(header(Kind.INFER, 0, count=100_000))
     assert frame.count == 65535
+
+
+def test_a_frame_that_would_be_too_large_is_noticed_by_its_header() -> None:
+    fits = header(Kind.RESULT, 76) + b"x" * 76
+    parser = FrameParser(largest_bytes=104)
+    assert [len(frame.body) for frame in parser.feed(fits)] == [76]
+    with pytest.raises(FrameTooLarge, match="no more than 104"):
+        parser.feed(header(Kind.RESULT, 77))

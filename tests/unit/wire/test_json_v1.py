@@ -62,6 +62,41 @@ def test_members_that_are_not_ours_and_optional_ones_may_be_there() -> None:
     assert inference.outputs == ("scores",)
 
 
+@pytest.mark.parametrize(
+    "datatype", [None, "FP32", "FP64", "INT64", "UINT8", "INT8", "BF16", "FP16"]
+)
+def test_a_stated_datatype_may_be_another_than_the_models(datatype: str | None) -> None:
+    inputs = [tensor("X", [1, 4], [1, 2.0, 3, 4], datatype=datatype)]
+    found = decode({"inputs": inputs}).inputs["X"]
+    np.testing.assert_array_equal(found, np.array([[1, 2, 3, 4]], np.float32), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "value", "why"),
+    [
+        ("INT64", 1.5, "not whole"),
+        ("INT64", None, "whole number"),
+        ("BOOL", 3, "true, false, 1 or 0"),
+        ("UINT8", 256, "0 to 255"),
+        ("FP16", 1e5, "too large"),
+        ("FP64", 2**53 + 1, "no exact equal"),
+        ("INT64", 2**24 + 1, "FP32"),
+    ],
+)
+def test_data_that_are_not_of_their_stated_datatype_are_refused(
+    datatype: str, value: object, why: str
+) -> None:
+    message = refused({"inputs": [tensor("X", [1, 4], [0, value, 1, 0], datatype=datatype)]})
+    assert "'X'" in message
+    assert datatype in message
+    assert why in message
+
+
+def test_bounds_hold_for_other_datatypes_too() -> None:
+    signature = Signature((TensorSpec("ids", "INT64", (None,), 0, bounds=(0, 10)),), IRIS.outputs)
+    assert "0 to 9" in refused({"inputs": [tensor("ids", [1], [10], datatype="FP32")]}, signature)
+
+
 def test_outputs_are_answered_in_the_order_asked_for() -> None:
     body = {"inputs": [tensor("X", [1, 4], ROW)], "outputs": ["scores", "label"]}
     assert decode(body).outputs == ("scores", "label")

@@ -228,6 +228,14 @@ def test_declared_outputs_are_never_made_up(datatype: str, value: Any, words: st
         pick(declared(datatype), ("y",), y=value)
 
 
+@pytest.mark.parametrize("value", [[1.5], [[1.5]], [[[1.5, 2.5]]]])
+def test_a_declared_output_has_the_declared_shape(value: Any) -> None:
+    signature = Signature((), (TensorSpec("y", "FP32", (None, 2), 0),))
+    pick(signature, ("y",), y=[[1.5, 2.5]])
+    with pytest.raises(InferenceFailed, match=r"shape \[1.*\], but is declared as \[-1, 2\]"):
+        pick(signature, ("y",), y=value)
+
+
 def test_a_declared_output_may_not_be_missing() -> None:
     with pytest.raises(InferenceFailed, match="gave 'z', without the declared 'y'"):
         pick(declared("FP32"), ("y",), z=[1])

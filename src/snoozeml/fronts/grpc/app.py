@@ -43,27 +43,9 @@ class GrpcApp:
         unary, streaming: handlers by path.
     """
 
-    def __init__(
-        self,
-        calls: InferenceCalls,
-        health: HealthCalls,
-        authoriser: Authoriser,
-        open_inference: OpenInference,
-    ) -> None:
-        self._authoriser = authoriser
-        self._open_inference = open_inference
-        self.unary: Final[Mapping[str, Unary]] = {
-            _V1 + "Infer": calls.infer,
-            _OIP + "ModelInfer": calls.model_infer,
-            _HEALTH + "Check": health.check,
-            **{_OIP + name: self._describing(name) for name in _DESCRIBING},
-            **{_OIP + name: _not_served(name, what) for name, what in _NOT_SERVED.items()},
-        }
-        self.streaming: Final[Mapping[str, Streaming]] = {
-            _V1 + "InferStream": calls.infer_stream,
-            _OIP + "ModelStreamInfer": calls.model_stream_infer,
-            _HEALTH + "Watch": health.watch,
-        }
+    def __init__(self, unary: Mapping[str, Unary], streaming: Mapping[str, Streaming]) -> None:
+        self.unary: Final = unary
+        self.streaming: Final = streaming
 
     @classmethod
     def over(
@@ -74,12 +56,23 @@ class GrpcApp:
         authoriser: Authoriser,
         max_request_bytes: int,
     ) -> Self:
-        return cls(
-            InferenceCalls(serving, registry, authoriser, max_request_bytes),
-            HealthCalls(serving),
-            authoriser,
-            OpenInference(serving, registry, control),
-        )
+        """Everything that the daemon serves."""
+        calls = InferenceCalls(serving, registry, authoriser, max_request_bytes)
+        health = HealthCalls(serving)
+        describing = partial(_describing, OpenInference(serving, registry, control), authoriser)
+        unary: dict[str, Unary] = {
+            _V1 + "Infer": calls.infer,
+            _OIP + "ModelInfer": calls.model_infer,
+            _HEALTH + "Check": health.check,
+            **{_OIP + name: describing(name) for name in _DESCRIBING},
+            **{_OIP + name: _not_served(name, what) for name, what in _NOT_SERVED.items()},
+        }
+        streaming: dict[str, Streaming] = {
+            _V1 + "InferStream": calls.infer_stream,
+            _OIP + "ModelStreamInfer": calls.model_stream_infer,
+            _HEALTH + "Watch": health.watch,
+        }
+        return cls(unary, streaming)
 
     async def answer(self, handler: Unary, call: Call, body: bytes) -> Answer | Failure:
         """Answer one message; raises nothing but cancellation."""
@@ -88,17 +81,16 @@ class GrpcApp:
         except Exception as error:  # whatever it is, the client must hear of it
             return failure_of(error, call)
 
-    def _describing(self, name: str) -> Unary:
-        check = self._authoriser.check
 
-        def answer(call: Call, body: bytes) -> Awaitable[Answer]:
-            # Its message classes stay out of memory for as long as nobody asks.
-            module = importlib.import_module("snoozeml.fronts.grpc.describing")
-            may = partial(check, call.credentials)
-            found: Awaitable[Answer] = module.answer(name, self._open_inference, may, body)
-            return found
+def _describing(open_inference: OpenInference, authoriser: Authoriser, name: str) -> Unary:
+    def answer(call: Call, body: bytes) -> Awaitable[Answer]:
+        # Its message classes stay out of memory for as long as nobody asks.
+        module = importlib.import_module("snoozeml.fronts.grpc.describing")
+        may = partial(authoriser.check, call.credentials)
+        found: Awaitable[Answer] = module.answer(name, open_inference, may, body)
+        return found
 
-        return answer
+    return answer
 
 
 def _not_served(name: str, what: str) -> Unary:

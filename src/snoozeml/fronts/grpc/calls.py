@@ -7,6 +7,8 @@ from snoozeml.serving.auth import CREDENTIAL_HEADERS, Credentials
 
 Metadata = Sequence[tuple[str, str | bytes]]
 
+_CREDENTIAL_KEYS: Final = frozenset(name.decode() for name in CREDENTIAL_HEADERS)
+
 
 class Call:
     """What a call says beside its messages.
@@ -31,11 +33,10 @@ class Call:
     @property
     def credentials(self) -> Credentials:
         """What the authoriser wants to see."""
-        pairs = [(name.encode(), value) for name, value in self._metadata]
         return [
-            (name, value.encode() if isinstance(value, str) else value)
-            for name, value in pairs
-            if name in CREDENTIAL_HEADERS
+            (name.encode(), value.encode() if isinstance(value, str) else value)
+            for name, value in self._metadata
+            if name in _CREDENTIAL_KEYS
         ]
 
 

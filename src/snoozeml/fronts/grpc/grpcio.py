@@ -3,10 +3,16 @@
 import asyncio
 import contextlib
 import errno
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any, Final, NoReturn
+
+# Our forks only execute another program, for which grpcio need not prepare. Where it did, a fresh
+# child's standard input was now and then closed before its job could be written to it; it has not
+# been seen since. grpcio reads this once, when it is imported.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
 import grpc.aio
@@ -136,6 +142,12 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no t
             await _abort(context, failure_of(error, call))
 
 
+async def _write(context: Any, message: bytes) -> None:
+    # The client has left; the cancellation that tells so is on its way.
+    with contextlib.suppress(grpc.aio.InternalError):
+        await context.write(message)
+
+
 def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:
     """Credentials that are looked up at each connection."""
 
@@ -145,12 +157,6 @@ def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:
         return grpc.ssl_server_certificate_configuration([pair], identity.client_ca)
 
     return grpc.dynamic_ssl_server_credentials(current(), current, tls.asks_for_certificates)
-
-
-async def _write(context: Any, message: bytes) -> None:
-    # The client has left; the cancellation that tells so is on its way.
-    with contextlib.suppress(grpc.aio.InternalError):
-        await context.write(message)
 
 
 def _call(context: Any) -> Call:

@@ -31,6 +31,7 @@ STATUS: Final[Mapping[str, int]] = {
     "model_not_found": _NOT_FOUND,
     "not_supported": _UNIMPLEMENTED,
     "method_not_allowed": _UNIMPLEMENTED,
+    "request_timeout": _DEADLINE_EXCEEDED,
     "payload_too_large": _RESOURCE_EXHAUSTED,
     "unsupported_media_type": _INVALID_ARGUMENT,
     "head_too_large": _RESOURCE_EXHAUSTED,

@@ -41,6 +41,7 @@ def inflate(pieces: Sequence[bytes], encoding: bytes, limit_bytes: int) -> list[
             inflated.append(part)
             size += len(part)
             if size > limit_bytes:
+                inflated.clear()  # the error's traceback would hold on to it
                 raise PayloadTooLarge(
                     f"the inflated body is larger than the limit of {limit_bytes} bytes"
                     " (max_request_bytes)"

@@ -1,13 +1,17 @@
 """uvicorn's HTTP/1.1 protocol, with what a client that leaves or stammers means here."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from snoozeml.errors import HeadTooLarge, InvalidInput, SnoozeError
-from snoozeml.fronts.http.replies import STATUS, error_body, error_headers
+from snoozeml.errors import HeadTooLarge, InvalidInput, Overloaded, RequestTimeout, SnoozeError
+from snoozeml.fronts.http.crowd import Crowd
+from snoozeml.fronts.http.limits import Stage, Transfer
+from snoozeml.fronts.http.replies import STATUS, error_body, error_headers, send_error
 from snoozeml.fronts.http.transport import HoldingTransport
 from snoozeml.fronts.manners import new_request_id
 
@@ -19,6 +23,10 @@ STATE_KEY = "connection"
 _LARGEST_HEAD_BYTES: Final = 64 * 1024
 _FRAMING_PER_BYTE: Final = 8
 _BODY_FOLLOWS: Final = frozenset({b"content-length", b"transfer-encoding"})
+# After a refusal, this much more is read and thrown away: closing on unread bytes would reset the
+# connection, and a client that is still writing would find that instead of the answer.
+_SWALLOW_BYTES: Final = 1024 * 1024
+_RETRY_AFTER_S: Final = 1.0
 
 
 class Connection(HttpToolsProtocol):
@@ -27,31 +35,59 @@ class Connection(HttpToolsProtocol):
     Attributes:
         on_gone: called when the client leaves while its request is being answered.
         answers: the transport, for an answer that wants to be sent in one piece.
+        transfer: what the client is in the middle of sending or being sent.
     """
 
     on_gone: Callable[[], None] | None = None
     on_closed: Callable[[], None]
     answers: HoldingTransport
 
-    def __init__(self, on_closed: Callable[[], None], **arguments: Any) -> None:
+    def __init__(self, on_closed: Callable[[], None], crowd: Crowd, **arguments: Any) -> None:
         super().__init__(**arguments, app_state={STATE_KEY: self})
         self.on_closed = on_closed
+        self.transfer: Transfer | None = None
+        self._crowd: Final = crowd
         self._head_bytes = 0
         self._framing_bytes = 0
+        # Of the bodies whose requests are not answered, in their order; pipelined ones included.
+        self._held_bytes: Final[deque[int]] = deque()
+        self._body_bytes = 0
+        self._keeps_body = True
+        self._unsent_bytes = 0
+        self._swallowed_bytes = 0
         self._refusal: SnoozeError = _NOT_HTTP
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self.answers = HoldingTransport(transport)
+        self.answers = HoldingTransport(transport, self._await_reader)
         super().connection_made(self.answers)
+        if not self._crowd.welcome():
+            if self._crowd.is_full:
+                transport.abort()
+                return
+            self.app = _only_health(self.app)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        self._crowd.left(self)
+        self._release_bodies()
         if self.on_gone is not None:
             self.on_gone()
         self.on_closed()
 
     def data_received(self, data: bytes) -> None:
-        while data and not self.transport.is_closing():
+        if self._is_hanging_up:
+            self._swallow(data)
+            return
+        self._feed(data)
+        if self.transfer is not None or self._head_bytes or self._is_amid_body:
+            self._note_stage()
+
+    def _feed(self, data: bytes) -> None:
+        while data and not (self.transport.is_closing() or self._is_hanging_up):
             cycle = self.cycle
             if cycle is not None and cycle.more_body:
                 self._feed_body(data)
@@ -87,21 +123,154 @@ class Connection(HttpToolsProtocol):
             self._refusal = _NO_UPGRADE
             raise ValueError("an upgrade beside a body")  # ends in `send_400_response`
         super().on_headers_complete()
+        self._held_bytes.append(0)
+        self._body_bytes = 0
+        self._keeps_body = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.cycle is None or self.cycle.scope is not self.scope:  # else it is a trailer
             super().on_header(name, value)
 
     def on_body(self, body: bytes) -> None:
+        if self._is_hanging_up:
+            return
         self._framing_bytes -= _FRAMING_PER_BYTE * len(body)
         super().on_body(body)
+        self._body_bytes += len(body)
+        if self._keeps_body and self._held_bytes and not self.cycle.response_complete:
+            self._held_bytes[-1] += len(body)
+            self._crowd.hold(self, len(body))
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self.cycle.more_body = False  # where it was answered before its end, too
+
+    def on_response_complete(self) -> None:
+        if self._held_bytes:
+            self._crowd.release(self._held_bytes.popleft())
+        super().on_response_complete()
+
+    def pass_body_on(self) -> None:
+        """The body that is on its way goes to disk as it comes, and is not held in memory."""
+        self._keeps_body = False
+        if self._held_bytes:
+            self._crowd.release(self._held_bytes[-1])
+            self._held_bytes[-1] = 0
+
+    def _release_bodies(self) -> None:
+        self._crowd.release(sum(self._held_bytes))
+        self._held_bytes.clear()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._await_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not (self.transport.is_closing() or self._is_hanging_up):
+            self._note_stage()
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.timeout_keep_alive_task = None
+        super().timeout_keep_alive_handler()
+
+    # What the crowd asks
+
+    @property
+    def idle_until(self) -> float | None:
+        timer = self.timeout_keep_alive_task
+        return timer.when() if timer is not None else None
+
+    def due_at(self, now: float) -> float:
+        transfer = self.transfer
+        assert transfer is not None
+        if transfer.stage is Stage.ANSWER:
+            transfer.moved_bytes = self._unsent_bytes - self.answers.get_write_buffer_size()
+        elif transfer.stage is Stage.BODY:
+            transfer.moved_bytes = self._body_bytes
+        if transfer.stage in (Stage.HEAD, Stage.BODY) and self._is_held_up:
+            transfer.since = now
+        return transfer.due_at(self._crowd.limits)
+
+    def expire(self) -> None:
+        assert self.transfer is not None
+        limits = self._crowd.limits
+        if self.transfer.stage is Stage.HEAD:
+            self._refuse(RequestTimeout(_SLOW_HEAD.format(limits.header_timeout_s)))
+        elif self.transfer.stage is Stage.BODY:
+            what = _SLOW_BODY.format(limits.transfer_timeout_s, limits.bytes_per_s)
+            self._refuse(RequestTimeout(what))
+        else:
+            self.transport.abort()
+
+    def give_way(self) -> None:
+        if self.transfer is None:
+            self.transport.close()
+        elif self.transfer.stage in (Stage.HEAD, Stage.BODY):
+            self._refuse(_TOO_MANY)
+            self.transport.close()
+        else:
+            self.transport.abort()
+
+    def give_up_body(self) -> None:
+        self._refuse(_TOO_MUCH)
+
+    @property
+    def _is_held_up(self) -> bool:
+        """Whether it is we who do not read on, or who have not answered an earlier request."""
+        cycle = self.cycle
+        if self.flow.read_paused or cycle is None:
+            return self.flow.read_paused
+        return not (cycle.more_body or cycle.response_complete)
+
+    @property
+    def _is_amid_body(self) -> bool:
+        return self.cycle is not None and self.cycle.more_body
+
+    @property
+    def _is_hanging_up(self) -> bool:
+        return self.transfer is not None and self.transfer.stage is Stage.HANG_UP
+
+    def _note_stage(self) -> None:
+        """See what the client is in the middle of now."""
+        if self.flow.write_paused or self._is_hanging_up or self.transport.is_closing():
+            return
+        if self._is_amid_body:
+            self._enter(Stage.BODY)
+        elif self._head_bytes:
+            self._enter(Stage.HEAD)
+        elif self.transfer is not None:
+            self.transfer = None
+            self._crowd.forget(self)
+
+    def _enter(self, stage: Stage) -> None:
+        if self.transfer is None or self.transfer.stage is not stage:
+            self.transfer = Transfer(stage, self.loop.time())
+            self._crowd.watch(self)
+
+    def _await_reader(self) -> None:
+        """There is more to send than the client takes now."""
+        if not self._is_hanging_up:
+            self._unsent_bytes = self.answers.get_write_buffer_size()
+            self._enter(Stage.ANSWER)
+
+    def _swallow(self, data: bytes) -> None:
+        self._swallowed_bytes += len(data)
+        if self._swallowed_bytes > _SWALLOW_BYTES:
+            self.transport.close()
+
+    # Refusing
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(self._refusal)
 
     def _refuse(self, error: SnoozeError) -> None:
-        """Answer what is no request, and hang up."""
-        if self.transport.is_closing():
+        """Answer what is no request, or will never be a whole one, and hang up."""
+        if self.transport.is_closing() or self._is_hanging_up:
+            return
+        cycle = self.cycle
+        if cycle is not None and cycle.response_started and not cycle.response_complete:
+            self.transport.abort()  # half an answer has gone out; two would be taken for one
             return
         request_id = new_request_id()
         body = error_body(error, request_id)
@@ -113,9 +282,56 @@ class Connection(HttpToolsProtocol):
         ):
             lines.append(name + b": " + value + b"\r\n")
         self.transport.write(b"".join((*lines, b"\r\n", body)))
-        self.transport.close()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Close the connection once the client has closed it, or in a moment."""
+        self._enter(Stage.HANG_UP)
+        self._abandon()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self.flow.resume_reading()
+        else:
+            self.transport.close()
+
+    def _abandon(self) -> None:
+        """Nobody waits for what is being done for this client any more."""
+        self._release_bodies()
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            return
+        cycle.disconnected = True
+        cycle.message_event.set()
+        if self.on_gone is not None:
+            self.on_gone()
 
 
+def _only_health(app: Any) -> Any:
+    """An application that answers questions about health, and refuses all others."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"].startswith("/health/"):
+            await app(scope, receive, send)
+        else:
+            await send_error(send, _TOO_MANY, None, [(b"connection", b"close")])
+
+    return answer
+
+
+_TOO_MANY: Final = Overloaded(
+    "there are more connections than the limit (max_connections)", retry_after_s=_RETRY_AFTER_S
+)
+_TOO_MUCH: Final = Overloaded(
+    "the bodies of all requests together are larger than the limit (max_inflight_bytes)",
+    retry_after_s=_RETRY_AFTER_S,
+)
+_SLOW_HEAD: Final = (
+    "the request line and headers were not complete within {:g} s (header_timeout_secs)"
+)
+_SLOW_BODY: Final = (
+    "the body was not complete within {:g} s (transfer_timeout_secs) and a second for every {} "
+    "bytes of it (min_transfer_rate)"
+)
 _NOT_HTTP: Final = InvalidInput(
     "this is not a valid HTTP/1.1 request: check the request line, the header lines and the chunk "
     "sizes"

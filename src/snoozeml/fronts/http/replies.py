@@ -21,6 +21,7 @@ STATUS: Final[Mapping[str, int]] = {
     "not_found": 404,
     "model_not_found": 404,
     "method_not_allowed": 405,
+    "request_timeout": 408,
     "payload_too_large": 413,
     "unsupported_media_type": 415,
     "rate_limited": 429,

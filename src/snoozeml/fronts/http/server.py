@@ -8,7 +8,7 @@ import asyncio
 import email.utils
 import socket
 import time
-from typing import Any
+from typing import Any, cast
 
 from starlette.types import ASGIApp
 from uvicorn.config import Config
@@ -16,10 +16,11 @@ from uvicorn.server import ServerState
 
 from snoozeml.fronts.addresses import cannot_listen, resolve, written
 from snoozeml.fronts.http.connection import Connection
+from snoozeml.fronts.http.crowd import Crowd
+from snoozeml.fronts.http.limits import ClientLimits
 from snoozeml.fronts.tls import TlsFiles
 
 _BACKLOG = 2048
-_KEEP_ALIVE_S = 60
 _GRACE_S = 0.2
 _HANDSHAKE_S = 10.0  # for a client that has connected and says nothing, or little
 _GOODBYE_S = 1.0  # how long a client may take to say goodbye too, once its connection closes
@@ -75,7 +76,7 @@ class HttpServer:
         tls: the certificate to show; None: HTTP without TLS.
     """
 
-    def __init__(self, app: ASGIApp, tls: TlsFiles | None) -> None:
+    def __init__(self, app: ASGIApp, limits: ClientLimits, tls: TlsFiles | None) -> None:
         self._tls = tls
         self._config = Config(
             app,
@@ -85,10 +86,11 @@ class HttpServer:
             log_config=None,
             access_log=False,
             proxy_headers=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_keep_alive=limits.keep_alive_s,  # type: ignore[arg-type]  # a timer's delay
         )
         self._config.load()
         self._state = _State()
+        self._crowd = Crowd(limits, cast(set[Connection], self._state.connections))
         self._closed = asyncio.Event()
         self._server: asyncio.Server | None = None
 
@@ -132,7 +134,9 @@ class HttpServer:
             connection.transport.abort()
 
     def _connection(self) -> Connection:
-        return Connection(self._note_closed, config=self._config, server_state=self._state)
+        return Connection(
+            self._note_closed, self._crowd, config=self._config, server_state=self._state
+        )
 
     def _note_closed(self) -> None:
         if not self._state.connections:

@@ -1,6 +1,7 @@
 """A transport that can send the head and the body of an answer in one system call."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 
@@ -9,11 +10,16 @@ class HoldingTransport(asyncio.Transport):
 
     uvloop sends at once what it is given, and a system call costs as much as the rest of a small
     answer.
+
+    Args:
+        on_unsent: called when it is closed while there is something left to send, which a client
+            that does not read can delay for ever.
     """
 
-    def __init__(self, inner: asyncio.Transport) -> None:
+    def __init__(self, inner: asyncio.Transport, on_unsent: Callable[[], None]) -> None:
         super().__init__()
         self._inner = inner
+        self._on_unsent = on_unsent
         self._held: list[bytes] | None = None
 
     def hold(self) -> None:
@@ -35,6 +41,17 @@ class HoldingTransport(asyncio.Transport):
     def close(self) -> None:
         self.release()
         self._inner.close()
+        if self._inner.get_write_buffer_size():
+            self._on_unsent()
+
+    def get_write_buffer_size(self) -> int:
+        return self._inner.get_write_buffer_size()
+
+    def can_write_eof(self) -> bool:
+        return self._inner.can_write_eof()
+
+    def write_eof(self) -> None:
+        self._inner.write_eof()
 
     def abort(self) -> None:
         self._inner.abort()

@@ -9,6 +9,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from snoozeml.errors import Cancelled, UnsupportedMediaType
+from snoozeml.fronts.http.connection import STATE_KEY, Connection
 from snoozeml.fronts.http.guard import Guard
 from snoozeml.fronts.http.request import SCOPE_KEY
 from snoozeml.fronts.http.request import Request as Head
@@ -43,6 +44,7 @@ class UploadRoutes:
             raise UnsupportedMediaType("send the form without content-encoding")
 
     async def _receive(self, request: Request, draft: Draft) -> Form:
+        cast(Connection, request.scope["state"][STATE_KEY]).pass_body_on()
         kind, most_bytes = request.headers.get("content-type", ""), self._uploads.most_bytes
         try:
             form = await read_form(kind, request.stream(), draft.body, most_bytes)

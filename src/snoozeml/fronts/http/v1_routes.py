@@ -81,7 +81,8 @@ class V1Routes:
         return _json({"status": "ready"})
 
     async def _metrics(self, request: Request) -> Response:
-        return Response(self._exposition.render(), headers={"content-type": CONTENT_TYPE})
+        text = await self._exposition.render(principal_of(request).may_use)
+        return Response(text, headers={"content-type": CONTENT_TYPE})
 
     async def _models(self, request: Request) -> Response:
         may_see = principal_of(request).may_use
@@ -97,7 +98,7 @@ class V1Routes:
         return _json(await self._control.load(_model_id(request), wait=wait == "true"))
 
     async def _refresh(self, request: Request) -> Response:
-        return _json({"models": await self._control.refresh()})
+        return _json(await self._control.refresh())
 
 
 def _model_id(request: Request) -> str:

@@ -9,6 +9,7 @@ from onnx.external_data_helper import load_external_data_for_model
 
 from snoozeml.core.tensors import Signature
 from snoozeml.errors import ModelFailed
+from snoozeml.prepare.int8.linears import find_linears
 from snoozeml.prepare.int8.quantising import Quantised, quantise
 from snoozeml.prepare.int8.requests import made_up_requests
 from snoozeml.prepare.session import WEIGHTS_FILE
@@ -21,7 +22,7 @@ _LARGEST_BYTES: Final = 2**31 - 1
 _SMALLEST_OUTSIDE_BYTES: Final = 1024
 
 
-def convert(graph: Path, weights_folder: Path, signature: Signature, folder: Path) -> Path:
+def convert(graph: Path, weights_folder: Path, signature: Signature, folder: Path) -> Path | None:
     """Write a model's integer version, with its weights beside it.
 
     Args:
@@ -29,12 +30,15 @@ def convert(graph: Path, weights_folder: Path, signature: Signature, folder: Pat
         weights_folder: what its external weights are relative to.
         folder: where to; made.
 
-    Returns: the graph that was written.
+    Returns: the graph that was written; None: the model has no linear layers, so that nothing was.
 
     Raises:
-        ModelFailed: the model has no linear layers, is too large, or loses too much accuracy.
+        ModelFailed: the model is too large, or loses too much accuracy.
     """
     model = onnx.load(graph, load_external_data=False)
+    if not find_linears(model):
+        _log.warning("int8: this model has no linear layers, and is served in fp32")
+        return None
     load_external_data_for_model(model, str(weights_folder))
     if model.ByteSize() > _LARGEST_BYTES:
         raise ModelFailed("precision 'int8' is for models below 2 GB; use 'fp32'")

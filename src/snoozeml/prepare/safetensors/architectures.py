@@ -1,5 +1,6 @@
 """Which architectures we can build, and how one is found by its configuration."""
 
+from difflib import get_close_matches
 from typing import Final
 
 from snoozeml.errors import UnsupportedArchitecture
@@ -24,6 +25,8 @@ from snoozeml.prepare.safetensors import (
 )
 from snoozeml.prepare.safetensors.configuration import Config
 from snoozeml.prepare.safetensors.family import Build, Family
+
+_ANY_MODEL: Final = "A folder with a snooze_model.py can serve any model with Python code"
 
 FAMILIES: Final[tuple[Family, ...]] = (
     bert.FAMILY,
@@ -61,10 +64,19 @@ def find(config: Config) -> tuple[Family, Build]:
     for family in FAMILIES:
         if not named and family.model_type == model_type:
             return family, next(iter(family.architectures.values()))
-    what = ", ".join(named) or model_type or "that config.json does not name"
-    raise UnsupportedArchitecture(
-        f"the architecture {what} is not supported; supported: {', '.join(supported())}."
-        " A folder with a snooze_model.py can serve any model with Python code"
+    raise UnsupportedArchitecture(_refusal(named, model_type))
+
+
+def _refusal(named: list[str], model_type: str) -> str:
+    """Why there is no graph, what was meant perhaps, and what there is."""
+    ours = f"supported: {', '.join(supported())}. {_ANY_MODEL}"
+    if not named and not model_type:
+        return f"config.json names no architecture, in `architectures` or `model_type`; {ours}"
+    known = supported() if named else [family.model_type for family in FAMILIES]
+    near = [close for name in named or [model_type] for close in get_close_matches(name, known, 1)]
+    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    return (
+        f"the architecture {', '.join(named) or model_type} is not supported{meant or ';'} {ours}"
     )
 
 

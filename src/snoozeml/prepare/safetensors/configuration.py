@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Annotated, Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -13,6 +13,7 @@ _Value = TypeVar("_Value", int, float, str, bool)
 _KINDS: Final = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
 _LARGEST: Final = 1 << 24  # well above any vocabulary
+_Whole = Annotated[int, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
 
 
 class Config:
@@ -115,7 +116,8 @@ class Config:
         """A list of whole numbers, or one of them; empty when it is missing."""
         if key not in self:
             return []
-        found = self._convert(key, int | list[int], "a whole number or a list of them")
+        expected = f"a whole number or a list of them, each up to {_LARGEST}"
+        found = self._convert(key, _Whole | list[_Whole], expected)
         return [found] if isinstance(found, int) else found
 
     def section(self, key: str) -> "Config":

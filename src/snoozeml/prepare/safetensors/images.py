@@ -4,6 +4,7 @@ Every image of a batch has the same number of tokens, so nothing is padded: line
 tokens of all images as rows, and just around attention they are put apart again.
 """
 
+import math
 from typing import Final
 
 import numpy as np
@@ -74,6 +75,9 @@ class Sequences:
         return self._g.op("ReduceMean", after, ints(1), keepdims=0)
 
 
+_LARGEST_IMAGE: Final = 1 << 26
+"""Numbers, 256 MiB of them: what a wrong configuration may cost when the graph is tried."""
+
 _END: Final = (1 << 63) - 1  # how the operator Slice spells "to the end"
 
 
@@ -86,8 +90,13 @@ def image_input(g: Graph, config: Config, group: str | None = None) -> Value:
     size = config.integers("image_size") or [224]
     if len(size) > 2 or min(size) < 1:
         raise ModelFailed(f"config.json: image_size must be one or two sizes, and is {size}")
-    shape = (BATCH, config.size("num_channels", 3), size[0], size[-1])
-    return g.input(TensorSpec("pixel_values", "FP32", shape, batch_axis=0, group=group))
+    image = (config.size("num_channels", 3), size[0], size[-1])
+    if math.prod(image) > _LARGEST_IMAGE:
+        raise ModelFailed(
+            f"config.json: num_channels and image_size ask for images of {list(image)}, and no more"
+            f" than {_LARGEST_IMAGE} numbers are supported"
+        )
+    return g.input(TensorSpec("pixel_values", "FP32", (BATCH, *image), batch_axis=0, group=group))
 
 
 def any_image_input(g: Graph, config: Config, projection: Weights) -> Value:

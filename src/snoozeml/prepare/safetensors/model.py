@@ -15,9 +15,8 @@ import numpy as np
 
 from snoozeml.core.plan import FileStamp, Plan, PrepareJob, PrepareOutcome
 from snoozeml.core.tensors import Signature, TensorSpec
-from snoozeml.errors import ModelFailed
 from snoozeml.prepare.int8.conversion import convert
-from snoozeml.prepare.making import find_or_make
+from snoozeml.prepare.making import cannot_use, find_or_make
 from snoozeml.prepare.packing import PackedWeights, packed_weights
 from snoozeml.prepare.safetensors.architectures import find
 from snoozeml.prepare.safetensors.checkpoint import INDEX_FILE, read_checkpoint, weight_files
@@ -67,10 +66,8 @@ def prepare(job: PrepareJob) -> PrepareOutcome:
         checkpoint, modules = weight_files(path), read_modules(folder)
         source = _source(path, folder, checkpoint, modules)
         outcome = find_or_make(job, source, partial(_make_plan, job, checkpoint, modules))
-    except FileNotFoundError as error:
-        raise ModelFailed(f"file not found: {error.filename}") from None
     except OSError as error:
-        raise ModelFailed(f"{error.filename} cannot be used: {error.strerror}") from error
+        raise cannot_use(error, job) from error
     return msgspec.structs.replace(outcome, stamps=(stamp, *outcome.stamps))
 
 
@@ -92,8 +89,7 @@ def _source(path: Path, folder: Path, checkpoint: list[Path], modules: list[Modu
 def _make_plan(job: PrepareJob, checkpoint: list[Path], modules: list[Module], draft: Path) -> Plan:
     graph = build(_folder(job), checkpoint, modules)
     weights_folder = graph.write(draft)
-    if job.precision == "int8":
-        _convert(draft, weights_folder, graph)
+    if job.precision == "int8" and _convert(draft, weights_folder, graph):
         weights_folder = None
     session = _open(draft, weights_folder)
     packed = _pack(draft, weights_folder)
@@ -111,18 +107,25 @@ def _make_plan(job: PrepareJob, checkpoint: list[Path], modules: list[Module], d
     )
 
 
-def _convert(draft: Path, weights_folder: Path | None, graph: Graph) -> None:
-    """Put a plan's integer version in its place."""
+def _convert(draft: Path, weights_folder: Path | None, graph: Graph) -> bool:
+    """Put a plan's integer version in its place, if there is one."""
     usual = Signature(graph.usual_inputs, graph.signature.outputs)
     converted = convert(draft / GRAPH_FILE, weights_folder or draft, usual, draft / "int8")
+    if converted is None:
+        return False
     for file in converted.parent.iterdir():  # small weights are all in the graph
         file.replace(draft / file.name)
     converted.parent.rmdir()
+    return True
 
 
 def _pack(draft: Path, weights_folder: Path | None) -> PackedWeights:
     """Write the plan a second time with packed weights, unless there is nothing to gain."""
-    write_packed(draft, weights_folder)
+    try:
+        write_packed(draft, weights_folder)
+    except Exception as error:  # the engine's errors share no base class
+        what = "packed weights cannot be written to the cache directory"
+        raise failure(error, what, draft) from error
     packed = packed_weights(draft / PACKED_GRAPH_FILE)
     if not packed.are_useful:
         for name in (PACKED_GRAPH_FILE, PACKED_WEIGHTS_FILE):

@@ -12,7 +12,7 @@ from onnx import ModelProto
 from snoozeml.core.plan import Format, Plan, PrepareJob, PrepareOutcome
 from snoozeml.core.tensors import Signature
 from snoozeml.errors import ModelFailed
-from snoozeml.prepare.making import find_or_make
+from snoozeml.prepare.making import cannot_use, find_or_make
 from snoozeml.prepare.session import GRAPH_FILE, Session, failure, open_plan
 from snoozeml.prepare.signature import read_signature
 from snoozeml.prepare.source import Source
@@ -43,10 +43,8 @@ def prepare(job: PrepareJob) -> PrepareOutcome:
         if not stat.S_ISREG(path.stat().st_mode):
             raise ModelFailed(f"{path.name} is not a regular file")
         return find_or_make(job, Source.of(path, [path]), partial(_make_plan, job))
-    except FileNotFoundError:
-        raise ModelFailed(f"model file not found: {path.name}") from None
     except OSError as error:
-        raise ModelFailed(f"{path.name} cannot be prepared: {error.strerror}") from error
+        raise cannot_use(error, job) from error
     except Malformed as error:
         raise ModelFailed(f"{path.name} cannot be served: {error}") from None
 

@@ -4,6 +4,7 @@ import os
 import resource
 import sys
 import traceback
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -18,7 +19,8 @@ _MOST_MEMORY_BYTES: Final = 1 << 30
 
 def main() -> None:
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=UnpackJob)
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
+    with suppress(ValueError):  # not every system has such a limit
+        resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
     os.nice(5)  # models that are being served go first
     sys.stdout.buffer.write(msgspec.json.encode(UnpackOutcome(error=_error(job))) + b"\n")
 

@@ -55,7 +55,7 @@ def members_of(infos: Sequence[ZipInfo], *, archive_bytes: int, most_bytes: int)
             f"the archive holds {len(infos)} files, and {MOST_MEMBERS} is the limit"
         )
     named = [Member(info, _path(info)) for info in infos]
-    members = [member for member in named if member.path.name and _is_content(member.path)]
+    members = [member for member in named if _is_content(member.path)]
     for member in members:
         _check_kind(member)
     files = [member for member in members if not member.info.is_dir()]
@@ -115,6 +115,8 @@ def _check_kind(member: Member) -> None:
     info, kind = member.info, stat.S_IFMT(member.info.external_attr >> 16)
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR) or (kind == stat.S_IFDIR) > info.is_dir():
         raise _bad_name(str(member.path), "it is neither a regular file nor a folder")
+    if info.header_offset < 0:
+        raise _bad_name(str(member.path), "it is said to begin before the archive does")
     if info.flag_bits & _ENCRYPTED_FLAGS:
         raise _bad_name(str(member.path), "it is encrypted")
     if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):

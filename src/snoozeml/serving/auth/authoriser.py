@@ -9,7 +9,7 @@ from snoozeml.core.roles import Role
 from snoozeml.errors import PermissionDenied, RateLimited, Unauthenticated
 from snoozeml.serving.auth.credentials import Credentials, secret_in
 from snoozeml.serving.auth.keys import KeyRing
-from snoozeml.serving.auth.principal import ANYBODY, Action, Principal
+from snoozeml.serving.auth.principal import ANYBODY, NOBODY, Action, Principal
 
 if TYPE_CHECKING:
     from snoozeml.serving.auth.tokens import TokenVerifier
@@ -36,8 +36,8 @@ class Authoriser:
 
     def apply(self, config: AuthConfig) -> None:
         """From now on, ask for what this configuration says. Rates start afresh."""
-        public = {Action.PUBLIC} if config.protect_metrics else {Action.PUBLIC, Action.METRICS}
-        self._public = frozenset(public if config.enabled else Action)
+        self._public = frozenset({Action.PUBLIC} if config.enabled else Action)
+        self._protects_metrics = config.protect_metrics
         self._keys = KeyRing(config.api_keys)
         self._tokens = _verifier(config)
 
@@ -59,6 +59,8 @@ class Authoriser:
         """
         if action in self._public:
             return ANYBODY
+        if action is Action.METRICS and not self._protects_metrics:
+            return self._passer_by(credentials)
         secret = secret_in(credentials)
         key = self._keys.find(secret)
         principal = self._bearer(secret) if key is None else key.principal
@@ -70,6 +72,13 @@ class Authoriser:
                     f"{principal.name} makes more requests than it may", retry_after_s=wait_s
                 )
         return principal
+
+    def _passer_by(self, credentials: Credentials) -> Principal:
+        """Somebody who need not say who he is; if he does, he sees the models that he may see."""
+        try:
+            return self.check(credentials, Action.READONLY)
+        except (Unauthenticated, PermissionDenied):
+            return NOBODY
 
     def _bearer(self, secret: bytes) -> Principal:
         if self._tokens is None or secret.count(b".") != 2:  # as every signed token has

@@ -38,6 +38,9 @@ class Principal(Struct, frozen=True):
         return self.models is None or self.models.fullmatch(model_id) is not None
 
 
+NOBODY: Final = Principal("nobody", Role.READONLY, re.compile(r"(?!)"))
+"""Whoever asks what is public without saying who he is; no model is his to see."""
+
 ANYBODY: Final = Principal("anybody", Role.ADMIN)
 """Whoever asks while authorisation is off."""
 

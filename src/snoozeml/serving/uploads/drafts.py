@@ -59,7 +59,7 @@ class Drafts:
 
     def __init__(self, models_dir: Path) -> None:
         self._models_dir = models_dir
-        self._folder = models_dir / _FOLDER
+        self._folder = Path(os.path.realpath(models_dir / _FOLDER))
 
     @contextmanager
     def new(self) -> Iterator[Draft]:
@@ -82,7 +82,7 @@ class Drafts:
     def remove(self, target: Path) -> None:
         """Remove an upload whose model has been replaced; `target` is where its link led."""
         folder = target.parent
-        if folder.parent == Path(os.path.realpath(self._folder)):
+        if Path(os.path.realpath(folder.parent)) == self._folder:
             shutil.rmtree(folder, ignore_errors=True)
 
     def recover(self) -> None:

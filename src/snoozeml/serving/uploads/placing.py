@@ -1,7 +1,6 @@
 """What must change for an upload to become the model of its id: decided here, done elsewhere."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from snoozeml.config.keys import ConfigError
@@ -29,8 +28,6 @@ def change_for(wish: Wish, draft: Draft, now: Configuration, models_dir: Path) -
     before = next((model for model in now.models if model.id == wish.model_id), None)
     refuse_taken(wish, before is not None)
     place = _in_the_way(link, before, models_dir)
-    if place is not None:
-        _refuse_shared(place, wish.model_id, now.models)
     return Change(
         folder=draft.folder,
         link=link,
@@ -50,29 +47,31 @@ def refuse_taken(wish: Wish, is_taken: bool) -> None:
         )
 
 
+def check_others(model_id: str, before: Configuration, after: Configuration) -> None:
+    """Raises InvalidInput: other models are not what they were before this one got its place."""
+    paths = {model.id: model.path for model in after.models}
+    changed = [m.id for m in before.models if m.id != model_id and paths.get(m.id) != m.path]
+    if changed:
+        raise InvalidInput(
+            f"replacing {model_id} would also change {', '.join(changed)}, because of how they lie "
+            "in the models folder; move them apart first"
+        )
+
+
 def _in_the_way(link: Path, before: ModelConfig | None, models_dir: Path) -> Path | None:
     """What has to give way beside the link itself. Nothing outside the models folder does.
 
     Raises:
         InvalidInput: the link's place is taken by something that is not this model.
     """
-    if link.is_symlink():
-        return None
+    places = () if before is None else (before.path, *before.path.parents)
     if link.exists():
-        if before is None or link not in (before.path, *before.path.parents):
-            raise InvalidInput(f"{link.name!r} in the models folder is no model; use another id")
-        return link
-    is_ours = before is not None and models_dir in before.path.parents
-    return before.path if before is not None and is_ours else None
-
-
-def _refuse_shared(place: Path, model_id: str, models: Sequence[ModelConfig]) -> None:
-    others = [m.id for m in models if m.id != model_id and place in (m.path, *m.path.parents)]
-    if others:
-        raise InvalidInput(
-            f"{place.name!r} would be replaced, and {', '.join(others)} lies there, too; move one "
-            "of them first"
-        )
+        if link.resolve() not in places:
+            raise InvalidInput(
+                f"{link.name!r} in the models folder is not a model of this id; use another one"
+            )
+        return None if link.is_symlink() else link
+    return places[0] if models_dir in places[1:] else None
 
 
 def _rewritten(wish: Wish, file: Path) -> Rewritten | None:

@@ -32,7 +32,7 @@ from snoozeml.lifecycle.registry import Registry
 from snoozeml.serving.control import Control, ModelView
 from snoozeml.serving.uploads.change import Change
 from snoozeml.serving.uploads.drafts import Draft, Drafts
-from snoozeml.serving.uploads.placing import change_for, refuse_taken
+from snoozeml.serving.uploads.placing import change_for, check_others, refuse_taken
 from snoozeml.serving.uploads.wish import ARCHIVE, Wish, read_wish
 
 _log = logging.getLogger("snoozeml.uploads")
@@ -130,7 +130,7 @@ class Uploads:
             )
         origin = Origin(found.path, found.format)
         try:
-            await self._plans.ensure(origin)
+            await self._plans.ensure(origin, wish.model_id)
         except ModelFailed as error:
             raise InvalidInput(f"the model cannot be served: {error.message}") from error
         return origin
@@ -138,7 +138,7 @@ class Uploads:
     async def _unpack(self, draft: Draft, content: Path) -> None:
         job = UnpackJob(archive=str(draft.body), folder=str(content), most_bytes=self.most_bytes)
         outcome = await run_errand(
-            "snoozeml.prepare.unpack", job, UnpackOutcome, "unpacking the archive"
+            "snoozeml.prepare.unpack", job, UnpackOutcome, "unpacking the archive", {}
         )
         if outcome.error is not None:
             raise from_code(*outcome.error)
@@ -151,7 +151,7 @@ class Uploads:
             old = self._actor(wish.model_id)
             before = None if old is None else old.config
             was_awake = old is not None and old.public_state != "idle"
-            await self._make(change, draft, wish.model_id, checked)
+            await self._make(change, now, draft, checked)
         _log.info(
             "uploaded", extra={"fields": {"model": wish.model_id, "replaced": before is not None}}
         )
@@ -162,13 +162,16 @@ class Uploads:
                 await self._registry.get(wish.model_id).load()
         await asyncio.to_thread(self._clear, draft, change, before)
 
-    async def _make(self, change: Change, draft: Draft, model_id: str, checked: Origin) -> None:
+    async def _make(
+        self, change: Change, now: Configuration, draft: Draft, checked: Origin
+    ) -> None:
         """Perform a change and have it count, or undo it."""
         draft.is_kept = True  # if undoing fails, the next start tries again
         try:
             await asyncio.to_thread(change.perform)
             configuration = await self._control.read()
-            await self._prepare_as_configured(configuration, model_id, checked)
+            check_others(change.link.name, now, configuration)
+            await self._prepare_as_configured(configuration, change.link.name, checked)
             self._control.take(configuration)
         except BaseException:
             change.undo()
@@ -187,7 +190,7 @@ class Uploads:
                 "its place; see what the folder and the configuration say about this id"
             )
         if config.origin != checked:
-            await self._plans.ensure(config.origin)
+            await self._plans.ensure(config.origin, model_id)
             await asyncio.to_thread(self._plans.forget, checked)
 
     def _clear(self, draft: Draft, change: Change, before: ModelConfig | None) -> None:

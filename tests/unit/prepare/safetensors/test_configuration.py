@@ -45,6 +45,7 @@ def test_what_is_missing_without_a_default_is_named() -> None:
         (Config.texts, [1], "a text or a list of them"),
         (Config.texts, {}, "a text or a list of them"),
         (Config.integers, "1", "a whole number or a list of them"),
+        (Config.integers, [3, 1 << 63], "a whole number or a list of them, each up to 16777216"),
         (Config.section, [], "an object"),
     ],
 )

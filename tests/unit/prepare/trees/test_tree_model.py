@@ -125,5 +125,5 @@ def test_what_is_no_file_is_no_model(tmp_path: Path, make: Callable[[Path], None
 
 def test_without_a_cache_there_is_no_plan(tmp_path: Path) -> None:
     (tmp_path / "cache").touch()
-    with pytest.raises(ModelFailed, match="model cannot be prepared: Not a directory"):
+    with pytest.raises(ModelFailed, match="cache directory cannot be written: Not a directory"):
         prepared(tmp_path, "xgboost-3.2.0/reg-gamma")

@@ -154,6 +154,12 @@ def test_an_archive_that_says_more_than_it_holds(tmp_path: Path) -> None:
         unpacked(tmp_path, lying)
 
 
+def test_a_file_that_begins_before_the_archive(tmp_path: Path) -> None:
+    archive = zipped([("a", b"x"), ("b", b"y")])
+    with pytest.raises(InvalidInput, match="'a', which is refused: it is said to begin before"):
+        unpacked(tmp_path, archive[1:])
+
+
 @pytest.mark.parametrize("content", [b"", b"PK", b"x" * 1000, zipped([])])
 def test_what_is_no_archive(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(InvalidInput, match=r"no zip archive|is empty"):

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from snoozeml.errors import ModelFailed
@@ -28,21 +28,34 @@ class Child:
         interpreter: path of a Python interpreter, 3.8 or newer.
         called: what the model's author calls it.
         env: all variables that it gets.
+        first: what it does before it becomes the interpreter.
 
     Raises:
         ModelFailed: it cannot be started, or is no such interpreter.
     """
 
-    def __init__(self, interpreter: str, called: str, env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        interpreter: str,
+        called: str,
+        env: Mapping[str, str],
+        first: Callable[[], None] | None = None,
+    ) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             command = [interpreter, guest.__file__, str(theirs.fileno())]
             try:
                 self._process: Final = subprocess.Popen(
-                    command, env=env, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+                    command,
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    preexec_fn=first,
                 )
             except OSError as error:
                 raise ModelFailed(f"{called} cannot be run: {error.strerror}") from error
+            except subprocess.SubprocessError as error:
+                raise ModelFailed(f"{called} cannot be confined; the log says why") from error
         self._sock: Final = ours
         self._channel: Final = guest.Channel(ours)
         try:

@@ -3,7 +3,8 @@
 import os
 import sys
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -44,7 +45,7 @@ class PythonEngine:
         self.device: Final = "cpu" if spec.device == "auto" else spec.device
         self._is_raw: Final = manifest.tensor_format == "raw"
         self._outputs: Final = Outputs(spec.plan.signature)
-        self._runtime: Final = _runtime(manifest, Path(spec.plan.graph), self.device, spec.threads)
+        self._runtime: Final = _runtime(spec, manifest, self.device)
 
     def infer(self, inputs: Tensors, outputs: Sequence[str]) -> Sequence[Array]:
         fit = _to_float if self._is_raw else _writable
@@ -82,15 +83,26 @@ class Inside:
 
 
 class Apart:
-    """Runs the code in a process beside this one: another interpreter, or other variables."""
+    """Runs the code in a process beside this one: another interpreter, or other variables.
 
-    def __init__(self, manifest: Manifest, folder: Path, device: str, threads: int) -> None:
+    Args:
+        first: what the process does before it becomes the interpreter.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        folder: Path,
+        device: str,
+        threads: int,
+        first: Callable[[], None] | None = None,
+    ) -> None:
         interpreter = manifest.interpreter(folder, sys.executable)
         env = {**os.environ, **_thread_variables(threads)}
         if interpreter != sys.executable:  # what ours finds its modules by is of no use to it
             env = {key: env[key] for key in env if key not in ("PYTHONPATH", "PYTHONHOME")}
         self._child: Final = Child(
-            interpreter, manifest.python or "python", {**env, **manifest.env}
+            interpreter, manifest.python or "python", {**env, **manifest.env}, first
         )
         order = {
             "folder": str(folder),
@@ -107,9 +119,15 @@ class Apart:
         return {name: guest.unpack_array(tensor) for name, tensor in outputs.items()}
 
 
-def _runtime(manifest: Manifest, folder: Path, device: str, threads: int) -> Runtime:
+def _runtime(spec: WorkerSpec, manifest: Manifest, device: str) -> Runtime:
+    folder = Path(spec.plan.graph)
+    if spec.sandbox is not None:
+        from snoozeml.worker.sandbox import lock_in
+
+        first = partial(lock_in, spec.sandbox, folder, device)
+        return Apart(manifest, folder, device, spec.threads, first)
     kind = Apart if manifest.runs_apart else Inside
-    return kind(manifest, folder, device, threads)
+    return kind(manifest, folder, device, spec.threads)
 
 
 def _thread_variables(threads: int) -> dict[str, str]:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from snoozeml.core.tensors import Signature
+from snoozeml.core.tensors import DYNAMIC, Signature, TensorSpec
 from snoozeml.errors import InferenceFailed, InvalidInput
 from snoozeml.wire.json_values import quoted
 from snoozeml.wire.tensors import DATATYPES, DTYPES, Array, NamedArrays, Tensors
@@ -16,7 +16,7 @@ class Outputs:
 
     def __init__(self, signature: Signature) -> None:
         self._is_open: Final = signature.open_outputs
-        self._dtypes: Final = {spec.name: DTYPES[spec.datatype] for spec in signature.outputs}
+        self._specs: Final = {spec.name: spec for spec in signature.outputs}
 
     def pick(self, found: Tensors, names: Sequence[str]) -> Sequence[Array]:
         """Pick outputs by name.
@@ -26,7 +26,7 @@ class Outputs:
 
         Raises:
             InvalidInput: an open model has not given an output that was asked for.
-            InferenceFailed: a declared output is missing, or is of another type.
+            InferenceFailed: a declared output is missing, or is of another type or shape.
         """
         given = quoted(*found)
         missing = [name for name in names if name not in found]
@@ -37,7 +37,19 @@ class Outputs:
             return NamedArrays(names, [found[name] for name in names])
         if missing:
             raise InferenceFailed(f"predict gave {given}, without the declared {quoted(*missing)}")
-        return [_cast(name, found[name], self._dtypes[name]) for name in names]
+        for name in names:
+            _check_shape(self._specs[name], found[name])
+        return [_cast(name, found[name], DTYPES[self._specs[name].datatype]) for name in names]
+
+
+def _check_shape(spec: TensorSpec, found: Array) -> None:
+    wanted = spec.public_shape
+    if len(wanted) != found.ndim or any(
+        dim not in (DYNAMIC, size) for dim, size in zip(wanted, found.shape, strict=True)
+    ):
+        raise InferenceFailed(
+            f"output {spec.name!r} has the shape {list(found.shape)}, but is declared as {wanted}"
+        )
 
 
 def _cast(name: str, found: Array, dtype: np.dtype[Any]) -> Array:

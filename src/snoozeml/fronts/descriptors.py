@@ -1,0 +1,39 @@
+"""Each connection takes a file descriptor, of which a process may have only so many."""
+
+import logging
+import resource
+from typing import Final
+
+from snoozeml.fronts.http.crowd import RESERVE
+
+_log = logging.getLogger("snoozeml.http")
+
+_OTHERS: Final = 1024 + RESERVE
+"""What is left for workers (a socket and a pipe each), model files and the reserve of clients."""
+
+
+def affordable(connections: int) -> int:
+    """Raise the limit of this process as far as so many connections need and the system allows.
+
+    Returns:
+        how many connections there may be; fewer than asked for with a warning.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = connections + _OTHERS
+    # RLIM_INFINITY is -1 in Python.
+    if soft in range(needed):
+        soft = needed if hard not in range(needed) else hard
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft not in range(needed):
+        return connections
+    # Half for connections where there are not even enough for the others.
+    fewer = max(soft - _OTHERS, soft // 2)
+    _log.warning(
+        "max_connections = %d needs %d file descriptors, but the limit is %d: taking no more than "
+        "%d connections; raise it with ulimit -Hn or LimitNOFILE",
+        connections,
+        needed,
+        soft,
+        fewer,
+    )
+    return fewer
