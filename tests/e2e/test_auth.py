@@ -212,6 +212,7 @@ def test_what_is_kept_carelessly_is_warned_of_once(
 ) -> None:
     daemon = serve(key("hunter2", "admin"))
     daemon.request("POST", "/v1/models/refresh", headers=bearer("hunter2"))
+    assert daemon.stop() == 0  # and with it, the log is complete
     warned = [line["event"] for line in daemon.log() if line["level"] == "warning"]
     assert len(warned) == 1
     assert "entry 1: the key stands in the file for all to read" in warned[0]
@@ -227,6 +228,7 @@ def test_the_most_talkative_log_holds_no_credentials_not_even_wrong_ones(
         for target in ("/v1/models", "/metrics", "/v1/models/nothing"):
             daemon.request("GET", target, headers=bearer(secret))
         daemon.request("POST", "/v1/models/refresh", headers=bearer(secret))
+    assert daemon.stop() == 0
     log = "\n".join(daemon.stderr)
     assert "refused" in log
     assert not [secret for secret in (*shown, *ENVIRONMENT.values()) if secret in log]
