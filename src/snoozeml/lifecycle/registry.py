@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from snoozeml.config.loading import ConfigError
 from snoozeml.config.schema import ModelConfig
-from snoozeml.errors import ModelNotFound
+from snoozeml.errors import ModelNotFound, OutOfMemory, Overloaded
 from snoozeml.lifecycle.actor import ModelActor
 from snoozeml.lifecycle.crew import Surroundings
 from snoozeml.lifecycle.footprints import Footprints
@@ -47,12 +47,12 @@ class Registry:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._actors: dict[str, ModelActor] = {}
-        self._leaving: set[ModelActor] = set()
+        self._unlisted: set[ModelActor] = set()
 
     def tenants(self) -> Iterator[ModelActor]:
-        """Every model that may take memory, those that are on their way out included."""
+        """Every model that may take memory, those on their way in or out included."""
         yield from self._actors.values()
-        yield from self._leaving
+        yield from self._unlisted
 
     def __iter__(self) -> Iterator[ModelActor]:
         return iter(self._actors.values())
@@ -82,15 +82,48 @@ class Registry:
             }
             _log.info("models changed", extra={"fields": fields})
         for model_id in self._actors.keys() - wanted.keys():
-            actor = self._actors.pop(model_id)
-            self._leaving.add(actor)
-            self._around.tasks.create_task(self._let_go(actor))
+            self.let_go(self._actors.pop(model_id))
         for model_id, config in wanted.items():
             if model_id in self._actors:
                 self._actors[model_id].reconfigure(config)
             else:
                 self._add(config)
         self._actors = dict(sorted(self._actors.items()))
+
+    async def awake(self, config: ModelConfig) -> ModelActor | None:
+        """Another version of a model, loaded beside the one that serves; None: no room for both.
+
+        Raises:
+            SnoozeError: it cannot be loaded.
+        """
+        successor = ModelActor(config, self._around)
+        successor.crew.is_beside = True
+        self._unlisted.add(successor)
+        try:
+            await successor.load()
+        except BaseException as error:
+            self.let_go(successor)
+            if isinstance(error, (Overloaded, OutOfMemory)):
+                return None
+            raise
+        return successor
+
+    def hand_over(self, successor: ModelActor) -> None:
+        """New requests go to the successor; what the one before has accepted, it answers."""
+        before = self._actors[successor.config.id]
+        if before.pinned:
+            successor.pin_nowait()
+        successor.last_accessed = before.last_accessed
+        successor.crew.loads += before.crew.loads
+        successor.crew.is_beside = False
+        self._unlisted.remove(successor)
+        self._actors[successor.config.id] = successor
+        self.let_go(before)
+
+    def let_go(self, actor: ModelActor) -> None:
+        """Let a model that is not listed any more answer what it has accepted, and leave."""
+        self._unlisted.add(actor)
+        self._around.tasks.create_task(self._see_off(actor))
 
     async def close(self) -> None:
         """Let every model answer what it has accepted, and leave.
@@ -103,9 +136,9 @@ class Registry:
         for actor in list(self.tenants()):
             actor.kill()
 
-    async def _let_go(self, actor: ModelActor) -> None:
+    async def _see_off(self, actor: ModelActor) -> None:
         await actor.close()
-        self._leaving.remove(actor)
+        self._unlisted.remove(actor)
 
     def _add(self, config: ModelConfig) -> None:
         actor = self._actors[config.id] = ModelActor(config, self._around)
