@@ -212,3 +212,13 @@ def test_an_upload_is_not_held_in_memory_and_so_may_be_larger(
     daemon = serve("[server]\nmax_inflight_bytes = 1_000_000\nmax_request_bytes = 800_000\n")
     assert upload(daemon, padded, "sent.onnx").status == 200
     assert daemon.infer("sent", tensor("x", [1, 1], [1])).outputs() == {"y": [1]}
+
+
+def test_garbage_behind_a_request_that_is_being_served_is_no_error_of_ours(serve: Serve) -> None:
+    daemon = serve()
+    question = request_bytes("POST", INFER, infer_body(tensor("x", [1, 1], [1])))
+    with daemon.connect() as connection:
+        connection.send(2 * question + b"garbage\r\n\r\n")
+        _refusal(connection, 400, "invalid_input")
+    assert daemon.request("POST", INFER, infer_body(tensor("x", [1, 1], [1]))).status == 200
+    assert [r for r in daemon.log() if r.get("level") in ("error", "ERROR")] == []

@@ -6,7 +6,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from snoozeml.errors import HeadTooLarge, InvalidInput, Overloaded, RequestTimeout, SnoozeError
 from snoozeml.fronts.http.crowd import Crowd
@@ -53,6 +57,7 @@ class Connection(HttpToolsProtocol):
         self._held_bytes: Final[deque[int]] = deque()
         self._body_bytes = 0
         self._keeps_body = True
+        self._served: RequestResponseCycle | None = None  # where requests are pipelined, the first
         self._unsent_bytes = 0
         self._swallowed_bytes = 0
         self._refusal: SnoozeError = _NOT_HTTP
@@ -73,9 +78,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         self._crowd.left(self)
-        self._release_bodies()
-        if self.on_gone is not None:
-            self.on_gone()
+        self._abandon()
         self.on_closed()
 
     def data_received(self, data: bytes) -> None:
@@ -118,11 +121,15 @@ class Connection(HttpToolsProtocol):
         self._framing_bytes = max(self._framing_bytes, -_LARGEST_HEAD_BYTES)
 
     def on_headers_complete(self) -> None:
+        if self._is_hanging_up:
+            raise ValueError("a request behind one that was refused")
         # The parser would take the body for the other protocol's first words.
         if self.parser.should_upgrade() and any(name in _BODY_FOLLOWS for name, _ in self.headers):
             self._refusal = _NO_UPGRADE
             raise ValueError("an upgrade beside a body")  # ends in `send_400_response`
         super().on_headers_complete()
+        if not self.pipeline:
+            self._served = self.cycle
         self._held_bytes.append(0)
         self._body_bytes = 0
         self._keeps_body = True
@@ -148,6 +155,8 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         if self._held_bytes:
             self._crowd.release(self._held_bytes.popleft())
+        if self.pipeline:
+            self._served = self.pipeline[-1][0]
         super().on_response_complete()
 
     def pass_body_on(self) -> None:
@@ -268,7 +277,7 @@ class Connection(HttpToolsProtocol):
         """Answer what is no request, or will never be a whole one, and hang up."""
         if self.transport.is_closing() or self._is_hanging_up:
             return
-        cycle = self.cycle
+        cycle = self._served
         if cycle is not None and cycle.response_started and not cycle.response_complete:
             self.transport.abort()  # half an answer has gone out; two would be taken for one
             return
@@ -297,7 +306,8 @@ class Connection(HttpToolsProtocol):
     def _abandon(self) -> None:
         """Nobody waits for what is being done for this client any more."""
         self._release_bodies()
-        cycle = self.cycle
+        self.pipeline.clear()
+        cycle = self._served
         if cycle is None or cycle.response_complete:
             return
         cycle.disconnected = True

@@ -21,6 +21,7 @@ class HoldingTransport(asyncio.Transport):
         self._inner = inner
         self._on_unsent = on_unsent
         self._held: list[bytes] | None = None
+        self._has_ended = False
 
     def hold(self) -> None:
         """Keep what is written from now on, until `release`."""
@@ -29,10 +30,12 @@ class HoldingTransport(asyncio.Transport):
     def release(self) -> None:
         """Send what has been kept, in one piece."""
         held, self._held = self._held, None
-        if held and not self._inner.is_closing():
+        if held and not (self._has_ended or self._inner.is_closing()):
             self._inner.writelines(held)
 
     def write(self, data: Any) -> None:
+        if self._has_ended:
+            return  # an answer to a client that has been refused meanwhile
         if self._held is None:
             self._inner.write(data)
         else:
@@ -51,6 +54,7 @@ class HoldingTransport(asyncio.Transport):
         return self._inner.can_write_eof()
 
     def write_eof(self) -> None:
+        self._has_ended = True
         self._inner.write_eof()
 
     def abort(self) -> None:
