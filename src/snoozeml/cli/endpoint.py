@@ -97,7 +97,9 @@ class Endpoint:
         try:
             return self._expect(dict, self._ask(method, "v1", "models", model_id, *action))
         except _UnknownModel as error:
-            raise EndpointError(f"{error.message}; {self._instead_of(model_id)}") from None
+            told = "did you mean" in error.message
+            instead = "" if told else f"; {self._instead_of(model_id)}"
+            raise EndpointError(f"{error.message}{instead}") from None
 
     def _instead_of(self, model_id: str) -> str:
         """Where to find the right name of a model."""

@@ -12,7 +12,7 @@ from snoozeml.config.schema import Configuration, ServerConfig, waits_for_restar
 from snoozeml.core.tensors import TensorSpec
 from snoozeml.errors import InvalidInput, ShuttingDown
 from snoozeml.lifecycle.actor import ModelActor
-from snoozeml.lifecycle.registry import Changes, Registry
+from snoozeml.lifecycle.registry import Changes, MaySee, Registry
 from snoozeml.serving.inference import Serving
 
 _log = logging.getLogger("snoozeml.models")
@@ -120,8 +120,9 @@ class Control:
     def models(self) -> list[ModelView]:
         return [_view(actor) for actor in self._registry]
 
-    def model(self, model_id: str) -> ModelView:
-        return _view(self._registry.get(model_id))
+    def model(self, model_id: str, may_see: MaySee | None = None) -> ModelView:
+        """Describe a model. Args and Raises: see `Registry.get`."""
+        return _view(self._registry.get(model_id, may_see))
 
     async def load(self, model_id: str, *, wait: bool = True) -> Changed:
         """Load a model.

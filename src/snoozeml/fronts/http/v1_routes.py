@@ -89,7 +89,8 @@ class V1Routes:
         return _json([model for model in self._control.models() if may_see(model.id)])
 
     async def _model(self, request: Request) -> Response:
-        return _json(self._control.model(_model_id(request)))
+        may_see = principal_of(request).may_use
+        return _json(self._control.model(_model_id(request), may_see))
 
     async def _load(self, request: Request) -> Response:
         wait = request.query_params.get("wait", "true")
