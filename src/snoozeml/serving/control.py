@@ -97,6 +97,7 @@ class Control:
 
     Attributes:
         changes: held from `read` to `take`, so that what was read last counts.
+        models_dir: where models are looked for.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class Control:
         self._check = check
         self._apply = apply
         self._server = server
+        self.models_dir = server.models_dir
         self.changes = asyncio.Lock()
 
     def models(self) -> list[ModelView]:
@@ -199,6 +201,7 @@ class Control:
         """
         self.refuse_while_draining()
         self._apply(configuration)
+        self.models_dir = configuration.server.models_dir
         return self._registry.apply(configuration.models)
 
     def _changeable(self, model_id: str) -> ModelActor:
