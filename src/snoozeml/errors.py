@@ -80,8 +80,13 @@ class ModelNotFound(SnoozeError):
     code = "model_not_found"
 
     @classmethod
-    def named(cls, model_id: str) -> "ModelNotFound":
-        return cls(f"Model not found: {model_id}")
+    def named(cls, model_id: str, meant: str | None = None) -> "ModelNotFound":
+        """No model has this id.
+
+        Args:
+            meant: the one that may have been meant, if the caller may know of it.
+        """
+        return cls(f"Model not found: {model_id}{f'; did you mean {meant}?' if meant else ''}")
 
 
 class NotFound(SnoozeError):

@@ -45,6 +45,12 @@ def test_what_the_manifest_declares_needs_no_arguments(tmp_path: Path) -> None:
     assert "shape_mismatch: " in err
 
 
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    status, out, err = check(tmp_path / "nowhere")
+    assert (status, out) == (1, "")
+    assert err == f"--check {tmp_path / 'nowhere'}: there is no such folder\n"
+
+
 def test_outputs_without_rows_are_pointed_out(tmp_path: Path) -> None:
     status, out, _ = check(python_model(tmp_path, 'return {"y": [1]}'), "--input", "x:4x3")
     assert status == 0

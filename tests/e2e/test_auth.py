@@ -51,6 +51,26 @@ def snooze(daemon: Daemon, *arguments: str, **environment: str) -> subprocess.Co
 # Limits
 
 
+def test_a_mistyped_id_is_met_with_the_nearest_that_its_key_may_see(
+    serve: Serve, models_dir: Path
+) -> None:
+    for name in ("bge-small", "bge-large"):
+        models.identity_model(models_dir / f"{name}.onnx")
+    daemon = serve(key("limited", "infer", 'models = ["bge-l*"]') + key("whole", "admin"))
+
+    def refusal(method: str, path: str, secret: str) -> str:
+        reply = daemon.request(method, path, ONE if method == "POST" else None, bearer(secret))
+        assert reply.status == 404
+        return str(reply.json()["error"])
+
+    told = "Model not found: bge-lmall; did you mean bge-small?"
+    assert refusal("POST", "/v1/models/bge-lmall/infer", "whole") == told
+    assert refusal("POST", "/v2/models/bge-lmall/infer", "whole") == told
+    assert refusal("GET", "/v1/models/bge-lmall", "whole") == told
+    assert "bge-small" not in refusal("POST", "/v1/models/bge-lmall/infer", "limited")
+    assert "bge-small" not in refusal("GET", "/v1/models/bge-lmall", "limited")
+
+
 def test_a_key_for_some_models_sees_and_uses_only_those(serve: Serve, models_dir: Path) -> None:
     for name in ("bge-small", "bge-large", "iris"):
         models.identity_model(models_dir / f"{name}.onnx")

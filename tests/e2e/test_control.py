@@ -204,6 +204,8 @@ def test_a_refresh_tells_what_has_changed_and_what_waits_for_the_next_start(
     unchanged = daemon.refresh()
     assert [unchanged[key] for key in ("added", "removed", "changed", "needs_restart")] == [[]] * 4
     models.scalar_model(models_dir / "number.onnx")
+    listed = daemon.request("GET", "/v1/models")
+    assert listed.headers["x-snooze-models-dir"] == str(models_dir)
     settings = "[server]\nmax_request_bytes = 99999\n[models.echo]\nmax_batch_size = 5\n"
     (models_dir / "models.toml").write_text(settings)
     changed = daemon.refresh()

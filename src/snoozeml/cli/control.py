@@ -27,7 +27,7 @@ _CHANGES: Final = {
 def status(daemon: "Endpoint", model_id: str | None, as_json: bool) -> None:
     """Show the models and what they are doing, or one model in detail."""
     if model_id is None:
-        _show_models(daemon.models(), as_json)
+        _show_models(daemon.models(), daemon.models_dir, as_json)
     else:
         _show_model(daemon.model(model_id), as_json)
 
@@ -79,7 +79,7 @@ def refresh(daemon: "Endpoint", as_json: bool) -> None:
     are now.
     """
     answer = daemon.refresh()
-    _show_models(answer["models"], as_json)
+    _show_models(answer["models"], daemon.models_dir, as_json)
     if not as_json:
         _tell_changes(answer)
 
@@ -114,13 +114,17 @@ def _tell_changes(answer: dict[str, Any]) -> None:
             click.echo(f"{what}: {', '.join(map(str, names))}")
 
 
-def _show_models(models: list[dict[str, Any]], as_json: bool) -> None:
+def _show_models(models: list[dict[str, Any]], folder: str | None, as_json: bool) -> None:
     if as_json:
         print_json(models)
         return
     from snoozeml.cli.tables import print_models
 
-    print_models(models)
+    if models:
+        print_models(models)
+    else:
+        where = folder or "the models folder"
+        click.echo(f"No models yet. Put one into {where}, then run `snooze refresh`.")
 
 
 def _show_model(model: dict[str, Any], as_json: bool) -> None:

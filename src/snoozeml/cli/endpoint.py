@@ -11,7 +11,7 @@ import json
 import socket
 import ssl
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import click
 
@@ -41,6 +41,9 @@ class Endpoint:
         api_key: sent as a bearer token; None sends no credentials.
         timeout_s: the longest silence to sit through while connecting or waiting for the answer.
 
+    Attributes:
+        models_dir: where the daemon looks for models; None until an answer has told.
+
     Raises:
         ValueError: the URL cannot be a daemon's; the message says what one looks like.
     """
@@ -65,6 +68,7 @@ class Endpoint:
             self._connection: Final = connect(parts.hostname, parts.port, timeout=timeout_s)
         except http.client.InvalidURL as error:
             raise ValueError(str(error)) from error
+        self.models_dir: str | None = None
         self._headers: Final = {"Accept": "application/json"}
         if api_key is not None:
             self._headers["Authorization"] = f"Bearer {api_key}"
@@ -97,7 +101,9 @@ class Endpoint:
         try:
             return self._expect(dict, self._ask(method, "v1", "models", model_id, *action))
         except _UnknownModel as error:
-            raise EndpointError(f"{error.message}; {self._instead_of(model_id)}") from None
+            told = "did you mean" in error.message
+            instead = "" if told else f"; {self._instead_of(model_id)}"
+            raise EndpointError(f"{error.message}{instead}") from None
 
     def _instead_of(self, model_id: str) -> str:
         """Where to find the right name of a model."""
@@ -114,6 +120,8 @@ class Endpoint:
             self._send(method, self._prefix + path, form)
             response = self._connection.getresponse()
             body = response.read()
+            if (folder := response.headers.get("X-Snooze-Models-Dir")) is not None:
+                self.models_dir = unquote(folder)
         except (OSError, UnicodeError, http.client.HTTPException) as error:
             raise EndpointError(self._why_silent(error)) from error
         finally:

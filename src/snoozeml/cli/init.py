@@ -67,5 +67,7 @@ def _listed(ids: list[str]) -> str:
 def _tell_next(folder: Path, ids: list[str]) -> None:
     where = "" if folder == _DEFAULT_DIR else f" --models-dir {shlex.quote(str(folder))}"
     if not ids:
-        click.echo(f"Next: put models (*.onnx) into {folder}")
+        from snoozeml.config.discovery import SERVED
+
+        click.echo(f"Next: put models into {folder}: {SERVED}")
     click.echo(f"{'Then' if not ids else 'Next'}: snooze serve{where}")

@@ -13,6 +13,7 @@ from snoozeml.config.keys import DEFAULTS_KEYS, SERVER_KEYS, metadata
 _HEAD: Final = """\
 # SnoozeML's configuration. Nothing here is needed: models in this folder are found by themselves,
 # and a line that is commented out shows the default. Flags and SNOOZE_* variables win over it.
+# What has no default, such as TLS and keys, is in docs/configuration.md.
 """
 _MODELS: Final = """\
 # One table per model: whatever [defaults] may hold, and a description. An entry for a file that
@@ -21,7 +22,7 @@ _MODELS: Final = """\
 
 
 def starter_file(model_ids: Iterable[str]) -> str:
-    """A `models.toml` that changes nothing yet and explains everything it could change."""
+    """A `models.toml` that changes nothing yet and explains each setting that has a default."""
     settings = [_HEAD, "[server]", *_commented(SERVER_KEYS.values())]
     settings += ["", "[defaults]", *_commented(DEFAULTS_KEYS.values()), "", _MODELS]
     return "\n".join([*settings, *map(_model, model_ids)])

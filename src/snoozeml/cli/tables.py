@@ -29,9 +29,6 @@ _PIPED_WIDTH: Final = 10_000  # columns: what another program reads is never fol
 
 def print_models(models: list[Model]) -> None:
     """One line per model with as many columns as there is room for; notes come below."""
-    if not models:
-        click.echo("No models yet. Put one into the models folder, then run `snooze refresh`.")
-        return
     console = _console()
     console.print(_fitting_table(models, console))
     for model in models:

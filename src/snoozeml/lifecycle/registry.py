@@ -1,8 +1,10 @@
 """Every model that is registered, by id."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from difflib import get_close_matches
+from itertools import islice
+from typing import Final, NamedTuple
 
 from snoozeml.config.loading import ConfigError
 from snoozeml.config.schema import ModelConfig
@@ -12,6 +14,10 @@ from snoozeml.lifecycle.crew import Surroundings
 from snoozeml.lifecycle.footprints import Footprints
 from snoozeml.lifecycle.pools import Pools, limit_name
 from snoozeml.lifecycle.residency import total
+
+MaySee = Callable[[str], bool]
+
+_MOST_COMPARED: Final = 200  # models; comparing takes some 10 µs each on the event loop
 
 
 def check_pinned(
@@ -67,16 +73,25 @@ class Registry:
     def __iter__(self) -> Iterator[ModelActor]:
         return iter(self._actors.values())
 
-    def get(self, model_id: str) -> ModelActor:
+    def get(self, model_id: str, may_see: MaySee | None = None) -> ModelActor:
         """Find a model.
 
+        Args:
+            may_see: of which models whoever asks may learn that they are there; None: of none.
+
         Raises:
-            ModelNotFound: none is registered under this id.
+            ModelNotFound: none is registered under this id; names the nearest one that there is.
         """
         try:
             return self._actors[model_id]
         except KeyError:
-            raise ModelNotFound.named(model_id) from None
+            meant = None if may_see is None else self._nearest(model_id, may_see)
+            raise ModelNotFound.named(model_id, meant) from None
+
+    def _nearest(self, model_id: str, may_see: MaySee) -> str | None:
+        """The id that may have been meant; of so many models only that a typo costs no time."""
+        known = islice(filter(may_see, self._actors), _MOST_COMPARED)
+        return next(iter(get_close_matches(model_id, known, n=1)), None)
 
     def apply(self, configs: Iterable[ModelConfig]) -> Changes:
         """Make the registered models equal to these: add, reconfigure, and let go.

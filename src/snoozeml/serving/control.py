@@ -12,7 +12,7 @@ from snoozeml.config.schema import Configuration, ServerConfig, waits_for_restar
 from snoozeml.core.tensors import TensorSpec
 from snoozeml.errors import InvalidInput, ShuttingDown
 from snoozeml.lifecycle.actor import ModelActor
-from snoozeml.lifecycle.registry import Changes, Registry
+from snoozeml.lifecycle.registry import Changes, MaySee, Registry
 from snoozeml.serving.inference import Serving
 
 _log = logging.getLogger("snoozeml.models")
@@ -97,6 +97,7 @@ class Control:
 
     Attributes:
         changes: held from `read` to `take`, so that what was read last counts.
+        models_dir: where models are looked for.
     """
 
     def __init__(
@@ -115,13 +116,15 @@ class Control:
         self._check = check
         self._apply = apply
         self._server = server
+        self.models_dir = server.models_dir
         self.changes = asyncio.Lock()
 
     def models(self) -> list[ModelView]:
         return [_view(actor) for actor in self._registry]
 
-    def model(self, model_id: str) -> ModelView:
-        return _view(self._registry.get(model_id))
+    def model(self, model_id: str, may_see: MaySee | None = None) -> ModelView:
+        """Describe a model. Args and Raises: see `Registry.get`."""
+        return _view(self._registry.get(model_id, may_see))
 
     async def load(self, model_id: str, *, wait: bool = True) -> Changed:
         """Load a model.
@@ -198,6 +201,7 @@ class Control:
         """
         self.refuse_while_draining()
         self._apply(configuration)
+        self.models_dir = configuration.server.models_dir
         return self._registry.apply(configuration.models)
 
     def _changeable(self, model_id: str) -> ModelActor:

@@ -44,8 +44,11 @@ def check(folder: Path, samples: Sequence[Sample], device: str) -> int:
     """Load a Python model, run it once on made-up data, and print what came of it.
 
     Returns:
-        the exit status: 0, or 1 if it cannot be loaded or run.
+        the exit status: 0, or 1 if it is not there, or cannot be loaded or run.
     """
+    if not folder.is_dir():
+        sys.stderr.write(f"--check {folder}: there is no such folder\n")
+        return 1
     try:
         plan = plan_of(folder.resolve(), weights_bytes=0)
         _check(plan, samples, device)

@@ -32,6 +32,14 @@ def test_status_without_models_says_what_to_do(daemon: FakeDaemon) -> None:
     assert "snooze refresh" in snooze("status", "--endpoint", daemon.url).stdout
 
 
+def test_without_models_it_is_told_which_folder_they_belong_into(daemon: FakeDaemon) -> None:
+    folder = {"X-Snooze-Models-Dir": "/srv/m%C3%B6dels"}
+    daemon.will_answer("GET /v1/models", [], headers=folder)
+    assert "into /srv/mödels, then" in snooze("status", "--endpoint", daemon.url).stdout
+    daemon.will_answer("POST /v1/models/refresh", {"models": []}, headers=folder)
+    assert "into /srv/mödels, then" in snooze("refresh", "--endpoint", daemon.url).stdout
+
+
 @pytest.mark.parametrize("named", [["iris"], ["--model-id", "iris"]])
 def test_status_of_one_model_tells_everything(daemon: FakeDaemon, named: list[str]) -> None:
     daemon.will_answer("GET /v1/models/iris", IRIS)

@@ -52,7 +52,9 @@ def test_a_missing_folder_is_made(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "models"
     result = snooze("init", "--models-dir", str(folder))
     assert result.exit_code == 0
-    assert "put models (*.onnx) into" in result.stdout
+    assert "put models into" in result.stdout
+    for kind in (".onnx", "*.safetensors", ".ubj", ".lgb.txt", "snooze_model.py"):
+        assert kind in result.stdout
     assert configuration(folder).models == ()
 
 

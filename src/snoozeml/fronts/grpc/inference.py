@@ -92,8 +92,8 @@ class InferenceCalls:
         Raises:
             SnoozeError: why there is no answer.
         """
-        self._authoriser.check(call.credentials, Action.INFERENCE, head.model_id)
-        config = self._registry.get(head.model_id).config
+        caller = self._authoriser.check(call.credentials, Action.INFERENCE, head.model_id)
+        config = self._registry.get(head.model_id, caller.may_use).config
         check_version(head.model_id, head.version)
         arrived_at = time.monotonic()
         timeout_s, deadline = head.timeout_s, call.deadline or _LATEST

@@ -6,6 +6,7 @@ looks ten times a second whether it should stop.
 
 import asyncio
 import email.utils
+import errno
 import socket
 import time
 from typing import Any, cast
@@ -61,7 +62,11 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((address, port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise cannot_listen(host, port, error) from error
+        failure = cannot_listen(host, port, error)
+        if error.errno in (errno.EADDRINUSE, errno.EACCES):
+            hint = "--port takes another port, 0 a free one"
+            failure = OSError(failure.errno, f"{failure.strerror} ({hint})")
+        raise failure from error
 
 
 def address_of(listener: socket.socket) -> str:

@@ -36,8 +36,8 @@ class V1Infer:
 
     async def answer(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
         model_id = as_model_id(scope["path"][len(_MODELS) : -len(_INFER)])
-        self._authoriser.check(request.credentials, Action.INFERENCE, model_id)
-        config = self._registry.get(model_id).config
+        caller = self._authoriser.check(request.credentials, Action.INFERENCE, model_id)
+        config = self._registry.get(model_id, caller.may_use).config
         check_media_type(request)
         body = await self._bodies.read(request, receive)
         arrived_at = time.monotonic()

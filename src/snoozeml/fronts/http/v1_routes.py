@@ -1,6 +1,8 @@
 """The routes that are not in a hurry: index, health, metrics, models and their control."""
 
+import os
 from collections.abc import Awaitable, Callable
+from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
@@ -85,11 +87,14 @@ class V1Routes:
         return Response(text, headers={"content-type": CONTENT_TYPE})
 
     async def _models(self, request: Request) -> Response:
-        may_see = principal_of(request).may_use
-        return _json([model for model in self._control.models() if may_see(model.id)])
+        caller = principal_of(request)
+        answer = _json([model for model in self._control.models() if caller.may_use(model.id)])
+        # Who may see the paths of all models may see where they begin.
+        return self._naming_folder(answer) if caller.models is None else answer
 
     async def _model(self, request: Request) -> Response:
-        return _json(self._control.model(_model_id(request)))
+        may_see = principal_of(request).may_use
+        return _json(self._control.model(_model_id(request), may_see))
 
     async def _load(self, request: Request) -> Response:
         wait = request.query_params.get("wait", "true")
@@ -98,7 +103,11 @@ class V1Routes:
         return _json(await self._control.load(_model_id(request), wait=wait == "true"))
 
     async def _refresh(self, request: Request) -> Response:
-        return _json(await self._control.refresh())
+        return self._naming_folder(_json(await self._control.refresh()))
+
+    def _naming_folder(self, answer: Response) -> Response:
+        answer.headers["x-snooze-models-dir"] = quote(os.fsencode(self._control.models_dir))
+        return answer
 
 
 def _model_id(request: Request) -> str:

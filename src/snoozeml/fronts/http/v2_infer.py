@@ -47,8 +47,8 @@ class V2Infer:
         named = scope["path"][len(_MODELS) : -len(_INFER)]
         name, _, version = named.partition(_VERSIONS)
         model_id = as_model_id(name)
-        self._authoriser.check(request.credentials, Action.INFERENCE, model_id)
-        config = self._registry.get(model_id).config
+        caller = self._authoriser.check(request.credentials, Action.INFERENCE, model_id)
+        config = self._registry.get(model_id, caller.may_use).config
         check_version(model_id, version)
         check_media_type(request, may_be_binary=True)
         body = await self._bodies.read(request, receive)
