@@ -87,7 +87,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     def phase(self) -> Phase:
         if self.closed:
             return Phase.CLOSED
-        for stage, phase in _PHASES:
+        for stage, phase in _PHASES if self.replicas else ():  # most models sleep
             if self.at(stage):
                 return phase
         return Phase.FAILED if self.failed else Phase.IDLE

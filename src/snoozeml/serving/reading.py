@@ -51,17 +51,14 @@ class Reader:
 
 
 def _reading(actor: ModelActor, taken: Taken) -> ModelReading:
-    sizes = [
-        (where, size)
-        for worker in actor.crew.located()
-        for where, size in taken.get(worker, {}).items()
-    ]
+    workers = actor.crew.located()
+    sizes = [entry for worker in workers for entry in taken.get(worker, {}).items()]
     vram = [size for where, size in sizes if where != RAM]
     return ModelReading(
         model_id=actor.config.id,
         statistics=actor.statistics,
         state="failed" if actor.has_failed else actor.public_state,
-        replicas=actor.crew.size,
+        replicas=len(workers),
         queue_depth=actor.dispatch.queue_depth,
         memory_bytes=sum(size or 0 for where, size in sizes if where == RAM),
         vram_bytes=_sum_of_known(vram),
