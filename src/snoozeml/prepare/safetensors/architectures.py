@@ -69,15 +69,15 @@ def find(config: Config) -> tuple[Family, Build]:
 
 def _refusal(named: list[str], model_type: str) -> str:
     """Why there is no graph, what was meant perhaps, and what there is."""
-    ours = f"supported: {', '.join(supported())}. {_ANY_MODEL}"
+    ours = f"{', '.join(supported())}. {_ANY_MODEL}"
     if not named and not model_type:
-        return f"config.json names no architecture, in `architectures` or `model_type`; {ours}"
+        where = "`architectures` or `model_type`"
+        return f"config.json names no architecture, in {where}; supported: {ours}"
     known = supported() if named else [family.model_type for family in FAMILIES]
     near = [close for name in named or [model_type] for close in get_close_matches(name, known, 1)]
-    meant = f"; did you mean {' or '.join(near)}?" if near else ""
-    return (
-        f"the architecture {', '.join(named) or model_type} is not supported{meant or ';'} {ours}"
-    )
+    meant = f"did you mean {' or '.join(near)}? Supported" if near else "supported"
+    what = ", ".join(named) or model_type
+    return f"the architecture {what} is not supported; {meant}: {ours}"
 
 
 def supported() -> list[str]:
