@@ -6,6 +6,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from signal import SIGKILL
@@ -222,6 +223,42 @@ async def _ask(
             answers.append(reply.outputs()["y"][0])
         else:
             failures.append(repr(reply))
+
+
+def test_the_version_before_serves_until_the_new_one_is_awake(
+    serve: Serve, once: bytes, tmp_path: Path
+) -> None:
+    daemon = serve(PYTHON)
+    assert upload(daemon, once, "m.onnx").status == 200
+    assert answer(daemon) == 3
+    slow = python_model(tmp_path / "slow", head="import time", load="time.sleep(3)")
+    with ThreadPoolExecutor(1) as threads:
+        replacing = threads.submit(upload, daemon, zipped_folder(slow), "m.zip", overwrite="true")
+        waits_s = []
+        while not replacing.done():
+            asked_at = time.monotonic()
+            assert answer(daemon) in (3, 6)
+            waits_s.append(time.monotonic() - asked_at)
+        assert replacing.result().status == 200
+    assert answer(daemon) == 6
+    assert daemon.model("m")["loads"] == 1  # of this version
+    assert max(waits_s) < 2
+
+
+def test_a_version_that_cannot_be_loaded_does_not_replace_one_that_serves(
+    serve: Serve, models_dir: Path, cache_dir: Path, once: bytes, tmp_path: Path
+) -> None:
+    daemon = serve(PYTHON)
+    assert upload(daemon, once, "m.onnx").status == 200
+    assert answer(daemon) == 3
+    before = left_over(models_dir, cache_dir)
+    broken = python_model(tmp_path / "broken", load="raise RuntimeError('no weights')")
+    reply = upload(daemon, zipped_folder(broken), "m.zip", overwrite="true")
+    assert reply.status == 400, reply
+    assert "the model cannot be loaded" in reply.json()["error"]
+    assert left_over(models_dir, cache_dir) == before
+    assert answer(daemon) == 3
+    assert daemon.model("m")["loads"] == 1
 
 
 def test_two_uploads_of_one_id_do_not_both_count(

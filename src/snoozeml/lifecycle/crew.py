@@ -135,11 +135,13 @@ class Crew:
     Attributes:
         plan: what the workers run; None until the model has been prepared.
         cold_start_s: what the last time took, waiting for room left out.
+        is_beside: another version of the model serves, and this one takes only what room is free.
         freed_bytes: what workers had taken that have been asked to leave.
     """
 
     def __init__(self, config: ModelConfig, around: Surroundings, owner: Owner) -> None:
         self.config = config
+        self.is_beside = False
         self.plan: Plan | None = around.plans.known(config.origin)
         self.cold_start_s: float | None = None
         self.freed_bytes = 0
@@ -223,7 +225,7 @@ class Crew:
         return Wanted(
             model_id=self.config.id,
             needs=self.needs(),
-            is_new=all(other.claimed is None for other in others),
+            is_new=not self.is_beside and all(other.claimed is None for other in others),
         )
 
     def too_slow(self) -> ModelFailed:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from snoozeml.config.loading import ConfigError
 from snoozeml.config.schema import ModelConfig
-from snoozeml.errors import ModelNotFound
+from snoozeml.errors import ModelNotFound, OutOfMemory, Overloaded
 from snoozeml.lifecycle.actor import ModelActor
 from snoozeml.lifecycle.crew import Surroundings
 from snoozeml.lifecycle.footprints import Footprints
@@ -53,16 +53,16 @@ class Registry:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._actors: dict[str, ModelActor] = {}
-        self._leaving: set[ModelActor] = set()
+        self._unlisted: set[ModelActor] = set()
 
     def tenants(self) -> Iterator[ModelActor]:
-        """Every model that may take memory, those that are on their way out included."""
+        """Every model that may take memory, those on their way in or out included."""
         yield from self._actors.values()
-        yield from self._leaving
+        yield from self._unlisted
 
-    def leaving(self) -> Iterator[ModelActor]:
-        """Those that are not registered any more, and have not left yet."""
-        return iter(self._leaving)
+    def unlisted(self) -> Iterator[ModelActor]:
+        """Those that are not registered, and have not left yet."""
+        return iter(self._unlisted)
 
     def __iter__(self) -> Iterator[ModelActor]:
         return iter(self._actors.values())
@@ -86,14 +86,46 @@ class Registry:
         wanted = {config.id: config for config in configs}
         removed, added = sorted(self._actors.keys() - wanted), sorted(wanted.keys() - self._actors)
         for model_id in removed:
-            actor = self._actors.pop(model_id)
-            self._leaving.add(actor)
-            self._around.tasks.create_task(self._let_go(actor))
+            self.let_go(self._actors.pop(model_id))
         changed = [id_ for id_, actor in self._actors.items() if actor.reconfigure(wanted[id_])]
         for model_id in added:
             self._add(wanted[model_id])
         self._actors = dict(sorted(self._actors.items()))
         return Changes(added, removed, changed)
+
+    async def awake(self, config: ModelConfig) -> ModelActor | None:
+        """Another version of a model, loaded beside the one that serves; None: no room for both.
+
+        Raises:
+            SnoozeError: it cannot be loaded.
+        """
+        successor = ModelActor(config, self._around)
+        successor.crew.is_beside = True
+        self._unlisted.add(successor)
+        try:
+            await successor.load()
+        except BaseException as error:
+            self.let_go(successor)
+            if isinstance(error, (Overloaded, OutOfMemory)):
+                return None
+            raise
+        return successor
+
+    def hand_over(self, successor: ModelActor) -> None:
+        """New requests go to the successor, which counts anew; the one before answers its own."""
+        before = self._actors[successor.config.id]
+        if before.pinned:
+            successor.pin_nowait()
+        successor.last_accessed = before.last_accessed
+        successor.crew.is_beside = False
+        self._unlisted.remove(successor)
+        self._actors[successor.config.id] = successor
+        self.let_go(before)
+
+    def let_go(self, actor: ModelActor) -> None:
+        """Let a model that is not listed any more answer what it has accepted, and leave."""
+        self._unlisted.add(actor)
+        self._around.tasks.create_task(self._see_off(actor))
 
     async def close(self) -> None:
         """Let every model answer what it has accepted, and leave.
@@ -106,9 +138,9 @@ class Registry:
         for actor in list(self.tenants()):
             actor.kill()
 
-    async def _let_go(self, actor: ModelActor) -> None:
+    async def _see_off(self, actor: ModelActor) -> None:
         await actor.close()
-        self._leaving.remove(actor)
+        self._unlisted.remove(actor)
         self._around.totals.take_over(actor.statistics)
 
     def _add(self, config: ModelConfig) -> None:

@@ -38,7 +38,7 @@ class Reader:
         # The kernel takes a millisecond for each, during which others can be served.
         taken = await asyncio.to_thread(self._measure, workers) if workers else {}
         models = [_reading(actor, taken) for actor in self._registry]
-        leaving = [_reading(actor, taken) for actor in self._registry.leaving()]
+        leaving = [_reading(actor, taken) for actor in self._registry.unlisted()]
         return Reading(
             models=models,
             leaving=leaving,

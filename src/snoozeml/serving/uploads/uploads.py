@@ -155,11 +155,8 @@ class Uploads:
         _log.info(
             "uploaded", extra={"fields": {"model": wish.model_id, "replaced": before is not None}}
         )
-        if was_awake:
-            # Its place among the loaded was taken already. Once it is awake again, nobody has the
-            # files of the version before any more.
-            with suppress(SnoozeError):
-                await self._registry.get(wish.model_id).load()
+        if old is not None and was_awake:
+            await self._see_off(old)
         await asyncio.to_thread(self._clear, draft, change, before)
 
     async def _make(
@@ -171,17 +168,49 @@ class Uploads:
             await asyncio.to_thread(change.perform)
             configuration = await self._control.read()
             check_others(change.link.name, now, configuration)
-            await self._prepare_as_configured(configuration, change.link.name, checked)
-            self._control.take(configuration)
+            config = await self._prepared(configuration, change.link.name, checked)
+            await self._take(configuration, config)
         except BaseException:
             change.undo()
             draft.is_kept = False
             raise
         change.settle()
 
-    async def _prepare_as_configured(
+    async def _take(self, configuration: Configuration, config: ModelConfig) -> None:
+        """Have the model of this configuration served.
+
+        If the version before is awake, it goes on until this one is awake, too. Where there is no
+        room for both, this one is loaded when that one has left.
+        """
+        old = self._actor(config.id)
+        if old is None or old.public_state == "idle":
+            self._control.take(configuration)
+            return
+        try:
+            successor = await self._registry.awake(config)
+        except ModelFailed as error:
+            raise InvalidInput(f"the model cannot be loaded: {error.message}") from error
+        try:
+            self._control.refuse_while_draining()
+        except SnoozeError:
+            if successor is not None:
+                self._registry.let_go(successor)
+            raise
+        if successor is not None:
+            self._registry.hand_over(successor)
+        self._control.take(configuration)
+
+    async def _see_off(self, old: ModelActor) -> None:
+        """Wait until no worker has files of the version before."""
+        if self._actor(old.config.id) is not old:
+            await old.close()
+            return
+        with suppress(SnoozeError):  # once it is awake again, all workers of before have left
+            await old.load()
+
+    async def _prepared(
         self, configuration: Configuration, model_id: str, checked: Origin
-    ) -> None:
+    ) -> ModelConfig:
         """See that the model was found where it was put, and prepare it for its settings."""
         config = next((m for m in configuration.models if m.id == model_id), None)
         if config is None or config.path != checked.path:
@@ -192,6 +221,7 @@ class Uploads:
         if config.origin != checked:
             await self._plans.ensure(config.origin, model_id)
             await asyncio.to_thread(self._plans.forget, checked)
+        return config
 
     def _clear(self, draft: Draft, change: Change, before: ModelConfig | None) -> None:
         """Remove what has been replaced."""
