@@ -547,7 +547,7 @@ def _edit(content: bytes, folder: Path) -> None:
     file = folder / "models.toml"
     file.write_bytes(content)
     before = read_document(file)
-    text = content.decode("utf-8-sig")
+    text = file.read_text(encoding="utf-8-sig")
     file.write_text(with_entry(file, text, "new.one", {"pinned": True}), encoding="utf-8")
     after = read_document(file)
     assert after.entries == (*(e for e in before.entries if e.id != "new.one"), after.entries[-1])

@@ -117,7 +117,7 @@ def did_you_mean(words: Sequence[str]) -> str:
 def _check(value: object, field: FieldInfo, name: str, base: Path, strict: bool) -> Any:
     try:
         checked = msgspec.convert(value, field.type, strict=strict, dec_hook=_to_path)
-    except (msgspec.ValidationError, OverflowError):
+    except (msgspec.ValidationError, OverflowError, UnicodeEncodeError):
         shown = Secret("") if _is_secret(field) else value
         raise wrong_value(name, shown, expected(field)) from None
     if not isinstance(checked, Path):

@@ -276,3 +276,9 @@ def test_a_configuration_that_is_a_folder(house: House) -> None:
 def test_a_path_that_is_no_text_is_refused(house: House, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"SNOOZE_CACHE_DIR.*expected a path that is valid UTF-8"):
         house.load({"SNOOZE_CACHE_DIR": os.fsdecode(bytes(tmp_path) + b"/\xff")})
+
+
+def test_text_in_json_that_is_no_text_is_named(house: House) -> None:
+    house.write('{"defaults": {"max_batch_delay_ms": "\\ud800"}}', "models.json")
+    with pytest.raises(ConfigError, match=r"max_batch_delay_ms: .* was given; expected a number"):
+        house.load()

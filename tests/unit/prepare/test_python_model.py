@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from python_models import plan, python_model
+from snoozeml.core.manifest import read_manifest
 from snoozeml.core.plan import PrepareJob, PrepareOutcome
 from snoozeml.core.tensors import Signature, TensorSpec
 from snoozeml.errors import ModelFailed
@@ -152,3 +153,10 @@ def test_only_what_belongs_to_the_model_counts(tmp_path: Path) -> None:
     assert [Path(stamp.path).name for stamp in made.stamps] == [
         "snooze_model.json", "snooze_model.py", "weights.bin",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("entrypoint", ["x" * 300, "a\0b"])
+def test_an_entrypoint_that_no_file_can_be_called(tmp_path: Path, entrypoint: str) -> None:
+    (tmp_path / "snooze_model.json").write_text(json.dumps({"entrypoint": entrypoint}))
+    with pytest.raises(ModelFailed, match="in the model's folder"):
+        read_manifest(tmp_path)

@@ -96,6 +96,24 @@ class Config:
         """A whole number above 0."""
         return self.integer(key, default, least=1, most=most)
 
+    def shared(self, total: str, shares: str, *defaults: int) -> int:
+        """How much of one size each of a number of equal shares has.
+
+        Args:
+            total, shares: keys, such as `hidden_size` and `num_attention_heads`.
+            defaults: of both.
+
+        Raises:
+            ModelFailed: it cannot be cut like this.
+        """
+        default, default_shares = defaults or (None, None)
+        size, count = self.size(total, default), self.size(shares, default_shares)
+        if size % count:
+            raise ModelFailed(
+                f"{self._where}: {total} ({size}) must be a multiple of {shares} ({count})"
+            )
+        return size // count
+
     def number(self, key: str, default: float | None = None) -> float:
         return self._get(key, float, default)
 

@@ -52,7 +52,7 @@ def _embed(g: Graph, config: Config, w: Weights) -> tuple[Sequences, _Turn]:
 
 def _turn(g: Graph, config: Config, grid: Value, extra: int) -> _Turn:
     """How far each token is turned: patches by their centre, those before them not at all."""
-    size = config.size("hidden_size", 384) // config.size("num_attention_heads", 6)
+    size = config.shared("hidden_size", "num_attention_heads", 384, 6)
     angles = g.op("Concat", *(_angles(g, config, grid, axis, size) for axis in (0, 1)), axis=-1)
     angles = g.op("Reshape", angles, g.ints(-1, size // 2))
     still = g.constant(np.zeros((extra, size // 2)))

@@ -38,7 +38,7 @@ class Disentangled:
         self._one_projection: Final = config.flag("share_att_key", False)
         kinds = options(config, "pos_att_type")
         self._kinds: Final = [kind for kind in ("c2p", "p2c") if kind in kinds]
-        self._size: Final = config.size("hidden_size") // self._heads
+        self._size: Final = config.shared("hidden_size", "num_attention_heads")
         self._scale: Final = 1 / math.sqrt(self._size * (1 + len(self._kinds)))
         self._relative: Final = config.flag("relative_attention", False)
         if self._relative:

@@ -52,7 +52,7 @@ def encode(g: Graph, config: Config) -> Encoded:
 
 
 def _frequencies(config: Config) -> Array:
-    size = config.size("hidden_size") // config.size("num_attention_heads")
+    size = config.shared("hidden_size", "num_attention_heads")
     if _is_unified(config):
         return configured_frequencies(size, config, 160_000.0)
     theta = config.number("rope_theta", 10_000.0)

@@ -57,11 +57,12 @@ def _layer_types(config: Config) -> list[str]:
 
 def _kind(g: Graph, config: Config, tokens: Tokens, name: str) -> _Kind:
     features, count = config.size("hidden_size"), config.size("num_attention_heads")
+    size = config.shared("hidden_size", "num_attention_heads")
     sliding = name == _SLIDING
     bias = window_bias(g, tokens, config.size("local_attention", 128) // 2) if sliding else None
     theta = config.number(_OLD_THETAS[name], _THETAS[name])
     parameters = config.section("rope_parameters").section(name)
-    found = parametrised_frequencies(features // count, parameters, theta)
+    found = parametrised_frequencies(size, parameters, theta)
     return _Kind(SelfAttention(count, features, bias), Rotary(g, tokens, found))
 
 

@@ -62,7 +62,7 @@ def encode(g: Graph, config: Config) -> Encoded:
 
 
 def _frequencies(config: Config) -> Array:
-    size = config.size("hidden_size") // config.size("num_attention_heads")
+    size = config.shared("hidden_size", "num_attention_heads")
     config.require("head_dim", size)
     if "rope_parameters" in config or "n_embd" not in config:
         return configured_frequencies(size, config, _THETA)

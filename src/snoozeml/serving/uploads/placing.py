@@ -77,7 +77,7 @@ def _in_the_way(link: Path, before: ModelConfig | None, models_dir: Path) -> Pat
 def _rewritten(wish: Wish, file: Path) -> Rewritten | None:
     """The configuration with the settings that were sent; None: it can stay as it is."""
     before = file.read_bytes() if file.exists() else None
-    text = "" if before is None else before.decode("utf-8-sig")
+    text = "" if before is None else file.read_text(encoding="utf-8-sig")
     try:
         after = with_entry(file, text, wish.model_id, wish.settings)
     except ConfigError as error:

@@ -26,6 +26,14 @@ def test_what_is_missing_without_a_default_is_named() -> None:
         Config({}).size("hidden_size")
 
 
+def test_what_is_shared_must_come_out_even() -> None:
+    assert Config({"hidden_size": 12, "heads": 4}).shared("hidden_size", "heads") == 3
+    assert Config({}).shared("hidden_size", "heads", 12, 4) == 3
+    for heads in (5, 13):
+        with pytest.raises(ModelFailed, match=r"hidden_size \(12\) must be a multiple of heads"):
+            Config({"hidden_size": 12, "heads": heads}).shared("hidden_size", "heads")
+
+
 @pytest.mark.parametrize(
     ("read", "value", "expected"),
     [

@@ -65,6 +65,7 @@ def shorten(name: str) -> Callable[[Json], None]:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
+        (put(parameters_of, "num_class", str(2**63)), "outputs, and 1048576 is the limit"),
         (put(tree_of, "left_children", 1, 0), "tree 0: some node leads back to the root"),
         (put(tree_of, "left_children", 1, 2), "tree 0: more than one way leads to node 2"),
         (put(tree_of, "left_children", 1, 1), "tree 0: more than one way leads to node 1"),
