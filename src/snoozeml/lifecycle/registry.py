@@ -67,7 +67,7 @@ class Registry:
         yield from self._unlisted
 
     def unlisted(self) -> Iterator[ModelActor]:
-        """Those that are not registered yet, or not any more but have not left."""
+        """Those that are not registered, and have not left yet."""
         return iter(self._unlisted)
 
     def __iter__(self) -> Iterator[ModelActor]:
@@ -127,7 +127,7 @@ class Registry:
         return successor
 
     def hand_over(self, successor: ModelActor) -> None:
-        """New requests go to the successor; what the one before has accepted, it answers."""
+        """New requests go to the successor, which counts anew; the one before answers its own."""
         before = self._actors[successor.config.id]
         if before.pinned:
             successor.pin_nowait()
