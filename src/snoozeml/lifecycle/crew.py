@@ -7,9 +7,8 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Mapping
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from snoozeml.config.schema import ModelConfig
 from snoozeml.core.plan import Plan, Sandbox, WorkerSpec
@@ -17,20 +16,17 @@ from snoozeml.errors import Internal, ModelFailed, OutOfMemory, SnoozeError, Wor
 from snoozeml.lifecycle import events
 from snoozeml.lifecycle.cpu import engine_threads
 from snoozeml.lifecycle.footprints import Footprints
-from snoozeml.lifecycle.memory import OomWatch, available_bytes, proportional_bytes
+from snoozeml.lifecycle.member import Member, Owner
+from snoozeml.lifecycle.memory import OomWatch, available_bytes
 from snoozeml.lifecycle.plans import PlanStore
-from snoozeml.lifecycle.pools import Pools
 from snoozeml.lifecycle.process import CONFINED, Launcher, describe_exit
-from snoozeml.lifecycle.residency import RAM, Holding, Sizes, Wanted, fitting, holding, total
+from snoozeml.lifecycle.residency import RAM, Holding, Sizes, Wanted, fitting, total
 from snoozeml.lifecycle.steward import NotWantedAnyMore, Steward
 from snoozeml.lifecycle.worker import DiedLoading, Worker
 from snoozeml.telemetry.metrics import Totals
-from snoozeml.telemetry.statistics import ModelStatistics
-from snoozeml.wire.frames import Frame, Kind
+from snoozeml.wire.frames import Kind
 
 _log = logging.getLogger("snoozeml.model")
-
-_COUNT_GOOD_S = 1.0
 
 
 class Surroundings(NamedTuple):
@@ -53,82 +49,6 @@ class Surroundings(NamedTuple):
     confined_launcher: Launcher = CONFINED
 
 
-class Owner(Protocol):
-    """Whose workers they are."""
-
-    statistics: ModelStatistics
-
-    def tell(self, event: events.Event) -> None:
-        """Take news of a worker."""
-
-    def receive(self, number: int, frames: list[Frame]) -> None:
-        """Take what a worker sent."""
-
-    def wait_for_room(self, why: SnoozeError | None) -> None:
-        """A worker has to wait for room, for this reason; None: it has to wait no more."""
-
-    def needs_worker(self) -> bool:
-        """Whether anybody still waits for a worker that waits for room."""
-
-    def has_answered(self, number: int) -> bool:
-        """Whether a worker has answered a request."""
-
-
-class _Member:
-    """One worker, from the wish for it to its end; applies for its room in memory."""
-
-    def __init__(self, crew: "Crew", owner: Owner, pools: Pools) -> None:
-        self._crew = crew
-        self._pools = pools
-        self.wait_for_room = owner.wait_for_room
-        self._is_needed = owner.needs_worker
-        self.starting: asyncio.Task[None] | None = None
-        self.worker: Worker | None = None
-        self.config = crew.config
-        self.claimed: Sizes | None = None
-        self._counted_at = 0.0
-        self._counted: Mapping[str, int | None] = {}
-        self.asked_to_leave = False
-        self.has_served = False
-        self.ran_out_of_memory = False
-        self.ended_because: SnoozeError | None = None
-
-    def wanted(self) -> Wanted | None:
-        return self._crew.wish(self) if self._is_needed() else None
-
-    def claim(self, needs: Sizes) -> None:
-        self.claimed = needs
-
-    def memory_bytes(self) -> int:
-        """As the kernel counts; 0 while there is no process to count."""
-        return (proportional_bytes(self.worker.pid) or 0) if self.worker is not None else 0
-
-    def taken(self) -> Mapping[str, int | None]:
-        """As the kernel and the drivers count; nothing while there is no process to count."""
-        if self.worker is None:
-            return {}
-        return self._pools.taken(self.worker.pid, self.worker.ready.device)
-
-    def vram_taken(self) -> Mapping[str, int | None]:
-        """As the drivers count; nothing while there is no process to count."""
-        if self.worker is None:
-            return {}
-        return self._pools.vram_taken(self.worker.pid, self.worker.ready.device)
-
-    def holds(self) -> Holding | None:
-        """What it takes or will take; None before it was given room.
-
-        The kernel takes a millisecond to count, so while somebody waits for room and looks often,
-        its word is good for a moment.
-        """
-        if self.claimed is None:
-            return None
-        now = time.monotonic()
-        if self.worker is not None and now > self._counted_at + _COUNT_GOOD_S:
-            self._counted_at, self._counted = now, self.taken()
-        return holding(self.claimed, self._counted)
-
-
 class Crew:
     """See the module.
 
@@ -147,7 +67,7 @@ class Crew:
         self.freed_bytes = 0
         self._around = around
         self._owner = owner
-        self._members: dict[int, _Member] = {}
+        self._members: dict[int, Member] = {}
 
     @property
     def loads(self) -> int:
@@ -219,7 +139,7 @@ class Crew:
         limits = {w: pool.limit_bytes for w in expected if (pool := pools.pool(w)) is not None}
         return fitting(expected, footprints.least(self.config), limits)
 
-    def wish(self, member: _Member) -> Wanted:
+    def wish(self, member: Member) -> Wanted:
         """What is asked for when another worker is to be started."""
         others = (other for other in self._members.values() if other is not member)
         return Wanted(
@@ -236,7 +156,9 @@ class Crew:
         )
 
     def start(self, number: int) -> None:
-        member = self._members[number] = _Member(self, self._owner, self._around.steward.pools)
+        member = self._members[number] = Member(
+            self.config, self.wish, self._owner, self._around.steward.pools
+        )
         member.starting = self._around.tasks.create_task(self._start(number, member))
         # Not in the task itself: one that is cancelled before its first step runs none of its code.
         member.starting.add_done_callback(lambda task: self._cancelled(number, task))
@@ -281,7 +203,7 @@ class Crew:
         elif member.starting is not None:
             member.starting.cancel()
 
-    async def _start(self, number: int, member: _Member) -> None:
+    async def _start(self, number: int, member: Member) -> None:
         try:
             member.worker = await self._load(number, member)
         except NotWantedAnyMore:
@@ -298,7 +220,7 @@ class Crew:
         if task.cancelled():
             self._remove(number, events.WorkerExited(number))
 
-    async def _load(self, number: int, member: _Member) -> Worker:
+    async def _load(self, number: int, member: Member) -> Worker:
         await self._around.steward.pools.wake(self._around.footprints.expected(self.config))
         async with self._around.steward.place(member):
             started_at = time.monotonic()
@@ -374,7 +296,7 @@ class Crew:
         _log.exception("loading failed", extra={"fields": {"model": self.config.id}})
         return Internal(f"loading model {self.config.id} failed; the server's log says why")
 
-    async def _watch(self, number: int, member: _Member, worker: Worker) -> None:
+    async def _watch(self, number: int, member: Member, worker: Worker) -> None:
         status = await worker.exited
         if member.asked_to_leave:
             self._owner.statistics.restarts["oom"] += member.ran_out_of_memory
@@ -384,7 +306,7 @@ class Crew:
         self._log_death(worker, exited.error)
         self._remove(number, exited)
 
-    def _unexpected(self, number: int, member: _Member, status: int | None) -> events.WorkerExited:
+    def _unexpected(self, number: int, member: Member, status: int | None) -> events.WorkerExited:
         """Why a worker has died that nobody had asked to leave, and whose fault that may be."""
         answered = self._owner.has_answered(number)
         name, how = self.config.id, describe_exit(status)
