@@ -189,7 +189,8 @@ def watching(daemon: Daemon) -> Iterator[dict[tuple[int, str], str]]:
                     environment = Path(f"/proc/{pid}/environ").read_text(errors="replace")
                 except OSError:
                     continue
-                if command != own:  # else it is on its way to become another program
+                # Else it is on its way to become another program, or has ended.
+                if command != own and any(command):
                     seen[pid, " ".join(command)] = environment
 
     watcher = threading.Thread(target=watch)

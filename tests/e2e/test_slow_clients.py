@@ -146,6 +146,7 @@ def test_too_many_connections_make_room_for_new_ones(serve: Serve) -> None:
         idle = [stack.enter_context(daemon.connect()) for _ in range(4)]
         for connection in idle:
             assert connection.request("GET", "/health/live").status == 200
+            time.sleep(0.01)  # the daemon's clock counts milliseconds
         newcomer = stack.enter_context(daemon.connect())
         assert newcomer.request("GET", "/v1/models").status == 200
         assert idle[0].ended()  # the one that was idle longest
