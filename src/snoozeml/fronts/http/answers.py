@@ -30,9 +30,6 @@ def result_headers(result: InferenceResult, request_id: str | None) -> Headers:
 async def send_at_once(
     connection: Connection, send: Send, body: bytes | memoryview, headers: Headers
 ) -> None:
-    """Send a good answer, head and body in one system call."""
-    connection.answers.hold()
-    try:
+    """Send a good answer, head and body in one system call where the client reads."""
+    if not connection.answer(headers, body):
         await send_reply(send, 200, body, headers)
-    finally:
-        connection.answers.release()

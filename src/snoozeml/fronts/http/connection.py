@@ -15,8 +15,8 @@ from uvicorn.protocols.http.httptools_impl import (
 from snoozeml.errors import HeadTooLarge, InvalidInput, Overloaded, RequestTimeout, SnoozeError
 from snoozeml.fronts.http.crowd import Crowd
 from snoozeml.fronts.http.limits import Stage, Transfer
-from snoozeml.fronts.http.replies import STATUS, error_body, error_headers, send_error
-from snoozeml.fronts.http.transport import HoldingTransport
+from snoozeml.fronts.http.replies import STATUS, Headers, error_body, error_headers, send_error
+from snoozeml.fronts.http.transport import WatchedTransport
 from snoozeml.fronts.manners import new_request_id
 
 STATE_KEY = "connection"
@@ -38,13 +38,11 @@ class Connection(HttpToolsProtocol):
 
     Attributes:
         on_gone: called when the client leaves while its request is being answered.
-        answers: the transport, for an answer that wants to be sent in one piece.
         transfer: what the client is in the middle of sending or being sent.
     """
 
     on_gone: Callable[[], None] | None = None
     on_closed: Callable[[], None]
-    answers: HoldingTransport
 
     def __init__(self, on_closed: Callable[[], None], crowd: Crowd, **arguments: Any) -> None:
         super().__init__(**arguments, app_state={STATE_KEY: self})
@@ -63,8 +61,7 @@ class Connection(HttpToolsProtocol):
         self._refusal: SnoozeError = _NOT_HTTP
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self.answers = HoldingTransport(transport, self._await_reader)
-        super().connection_made(self.answers)
+        super().connection_made(WatchedTransport(transport, self._await_reader))
         if not self._crowd.welcome():
             if self._crowd.is_full:
                 transport.abort()
@@ -159,6 +156,35 @@ class Connection(HttpToolsProtocol):
             self._served = self.pipeline[-1][0]
         super().on_response_complete()
 
+    def answer(self, headers: Headers, body: bytes | memoryview) -> bool:
+        """Send a whole good answer in one system call, past the protocol's own way.
+
+        That checks once more what is known here, and took a tenth of all that a small request
+        costs.
+
+        Returns:
+            whether it is sent, or nobody is left to read it; else the client does not read now.
+        """
+        cycle = self._served
+        if cycle is None or self.flow.write_paused:
+            return False
+        if cycle.disconnected:
+            return True
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        head = [STATUS_LINE[200]]
+        for name, value in (*cycle.default_headers, *headers):
+            head += (name, b": ", value, b"\r\n")
+        if not cycle.keep_alive:
+            head.append(b"connection: close\r\n")
+        head.append(b"content-length: %d\r\n\r\n" % len(body))
+        self.transport.writelines((b"".join(head), body))
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
+        return True
+
     def pass_body_on(self) -> None:
         """The body that is on its way goes to disk as it comes, and is not held in memory."""
         self._keeps_body = False
@@ -194,7 +220,7 @@ class Connection(HttpToolsProtocol):
         transfer = self.transfer
         assert transfer is not None
         if transfer.stage is Stage.ANSWER:
-            transfer.moved_bytes = self._unsent_bytes - self.answers.get_write_buffer_size()
+            transfer.moved_bytes = self._unsent_bytes - self.transport.get_write_buffer_size()
         elif transfer.stage is Stage.BODY:
             transfer.moved_bytes = self._body_bytes
         if transfer.stage in (Stage.HEAD, Stage.BODY) and self._is_held_up:
@@ -260,7 +286,7 @@ class Connection(HttpToolsProtocol):
     def _await_reader(self) -> None:
         """There is more to send than the client takes now."""
         if not self._is_hanging_up:
-            self._unsent_bytes = self.answers.get_write_buffer_size()
+            self._unsent_bytes = self.transport.get_write_buffer_size()
             self._enter(Stage.ANSWER)
 
     def _swallow(self, data: bytes) -> None:

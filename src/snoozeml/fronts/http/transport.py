@@ -1,15 +1,12 @@
-"""A transport that can send the head and the body of an answer in one system call."""
+"""A transport that knows what is still to be sent when it is closed."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
-class HoldingTransport(asyncio.Transport):
-    """Passes everything through, except while it is told to hold what is written.
-
-    uvloop sends at once what it is given, and a system call costs as much as the rest of a small
-    answer.
+class WatchedTransport(asyncio.Transport):
+    """Passes everything through, but for what comes after the end.
 
     Args:
         on_unsent: called when it is closed while there is something left to send, which a client
@@ -20,29 +17,17 @@ class HoldingTransport(asyncio.Transport):
         super().__init__()
         self._inner = inner
         self._on_unsent = on_unsent
-        self._held: list[bytes] | None = None
         self._has_ended = False
 
-    def hold(self) -> None:
-        """Keep what is written from now on, until `release`."""
-        self._held = []
-
-    def release(self) -> None:
-        """Send what has been kept, in one piece."""
-        held, self._held = self._held, None
-        if held and not (self._has_ended or self._inner.is_closing()):
-            self._inner.writelines(held)
-
     def write(self, data: Any) -> None:
-        if self._has_ended:
-            return  # an answer to a client that has been refused meanwhile
-        if self._held is None:
+        if not self._has_ended:  # else it is an answer to a client that has been refused meanwhile
             self._inner.write(data)
-        else:
-            self._held.append(data)
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        if not (self._has_ended or self._inner.is_closing()):
+            self._inner.writelines(list_of_data)
 
     def close(self) -> None:
-        self.release()
         self._inner.close()
         if self._inner.get_write_buffer_size():
             self._on_unsent()
