@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
@@ -31,6 +31,7 @@ _BODY_FOLLOWS: Final = frozenset({b"content-length", b"transfer-encoding"})
 # connection, and a client that is still writing would find that instead of the answer.
 _SWALLOW_BYTES: Final = 1024 * 1024
 _RETRY_AFTER_S: Final = 1.0
+_CLOSE: Final = (b"connection", b"close")
 
 
 class Connection(HttpToolsProtocol):
@@ -172,13 +173,9 @@ class Connection(HttpToolsProtocol):
             return True
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
-        head = [STATUS_LINE[200]]
-        for name, value in (*cycle.default_headers, *headers):
-            head += (name, b": ", value, b"\r\n")
-        if not cycle.keep_alive:
-            head.append(b"connection: close\r\n")
-        head.append(b"content-length: %d\r\n\r\n" % len(body))
-        self.transport.writelines((b"".join(head), body))
+        close = () if cycle.keep_alive else (_CLOSE,)
+        head = _head(200, (*cycle.default_headers, *headers, *close), len(body))
+        self.transport.writelines((head, body))
         cycle.message_event.set()
         if not cycle.keep_alive:
             self.transport.close()
@@ -309,14 +306,8 @@ class Connection(HttpToolsProtocol):
             return
         request_id = new_request_id()
         body = error_body(error, request_id)
-        lines = [STATUS_LINE[STATUS[error.code]]]
-        for name, value in (
-            *error_headers(error, request_id),
-            (b"content-length", b"%d" % len(body)),
-            (b"connection", b"close"),
-        ):
-            lines.append(name + b": " + value + b"\r\n")
-        self.transport.write(b"".join((*lines, b"\r\n", body)))
+        headers = (*error_headers(error, request_id), _CLOSE)
+        self.transport.write(_head(STATUS[error.code], headers, len(body)) + body)
         self._hang_up()
 
     def _hang_up(self) -> None:
@@ -342,6 +333,15 @@ class Connection(HttpToolsProtocol):
             self.on_gone()
 
 
+def _head(status: int, headers: Iterable[tuple[bytes, bytes]], body_bytes: int) -> bytes:
+    """An answer up to its body."""
+    lines = [STATUS_LINE[status]]
+    for name, value in headers:
+        lines += (name, b": ", value, b"\r\n")
+    lines.append(b"content-length: %d\r\n\r\n" % body_bytes)
+    return b"".join(lines)
+
+
 def _only_health(app: Any) -> Any:
     """An application that answers questions about health, and refuses all others."""
 
@@ -349,7 +349,7 @@ def _only_health(app: Any) -> Any:
         if scope["path"].startswith("/health/"):
             await app(scope, receive, send)
         else:
-            await send_error(send, _TOO_MANY, None, [(b"connection", b"close")])
+            await send_error(send, _TOO_MANY, None, [_CLOSE])
 
     return answer
 
