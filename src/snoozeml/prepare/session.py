@@ -14,7 +14,7 @@ GRAPH_FILE: Final = "plan.onnx"
 WEIGHTS_FILE: Final = "weights"
 PACKED_GRAPH_FILE: Final = "packed.onnx"
 PACKED_WEIGHTS_FILE: Final = "packed-weights"
-_SMALLEST_OUTSIDE_BYTES: Final = 1024  # smaller tensors are quicker to parse than to map
+SMALLEST_OUTSIDE_BYTES: Final = 1024  # smaller tensors are quicker to parse than to map
 WEIGHTS_FOLDER_ENTRY: Final = "session.model_external_initializers_file_folder_path"
 _ERRORS_ONLY: Final = 3
 
@@ -56,7 +56,7 @@ def _write_to(graph: Path, weights_name: str, options: Any) -> None:
     options.optimized_model_filepath = str(graph)
     prefix = "session.optimized_model_external_initializers"
     options.add_session_config_entry(f"{prefix}_file_name", weights_name)
-    options.add_session_config_entry(f"{prefix}_min_size_in_bytes", str(_SMALLEST_OUTSIDE_BYTES))
+    options.add_session_config_entry(f"{prefix}_min_size_in_bytes", str(SMALLEST_OUTSIDE_BYTES))
     options.add_session_config_entry("session.save_external_prepacked_constant_initializers", "1")
 
 

@@ -12,14 +12,12 @@ from snoozeml.errors import ModelFailed
 from snoozeml.prepare.int8.linears import find_linears
 from snoozeml.prepare.int8.quantising import Quantised, quantise
 from snoozeml.prepare.int8.requests import made_up_requests
-from snoozeml.prepare.session import WEIGHTS_FILE
+from snoozeml.prepare.session import SMALLEST_OUTSIDE_BYTES, WEIGHTS_FILE
 
 _log = logging.getLogger(__name__)
 
 _LARGEST_BYTES: Final = 2**31 - 1
 """Of a model with all its tensors inside, which is how it is put into integers."""
-
-_SMALLEST_OUTSIDE_BYTES: Final = 1024
 
 
 def convert(graph: Path, weights_folder: Path, signature: Signature, folder: Path) -> Path | None:
@@ -50,7 +48,7 @@ def convert(graph: Path, weights_folder: Path, signature: Signature, folder: Pat
         folder / graph.name,
         save_as_external_data=True,
         location=WEIGHTS_FILE,
-        size_threshold=_SMALLEST_OUTSIDE_BYTES,
+        size_threshold=SMALLEST_OUTSIDE_BYTES,
     )
     return folder / graph.name
 

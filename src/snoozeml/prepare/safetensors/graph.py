@@ -14,7 +14,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from snoozeml.core.tensors import Signature, TensorSpec
 from snoozeml.errors import ModelFailed
 from snoozeml.prepare.safetensors.checkpoint import StoredTensor
-from snoozeml.prepare.session import GRAPH_FILE, WEIGHTS_FILE
+from snoozeml.prepare.session import GRAPH_FILE, SMALLEST_OUTSIDE_BYTES, WEIGHTS_FILE
 from snoozeml.wire.tensors import Array
 
 Value = str
@@ -43,7 +43,6 @@ _ELEMENTS: Final = {
 }
 
 _NONE: Final[Mapping[str, int]] = MappingProxyType({})
-_SMALLEST_OUTSIDE_BYTES: Final = 1024  # smaller tensors are quicker to parse than to map
 _ALIGNMENT_BYTES: Final = 64
 
 
@@ -239,7 +238,7 @@ def _common_folder(files: Iterable[Path]) -> Path:
 
 
 def _refer(name: str, stored: StoredTensor, folder: Path) -> TensorProto:
-    if stored.length_bytes < _SMALLEST_OUTSIDE_BYTES:
+    if stored.length_bytes < SMALLEST_OUTSIDE_BYTES:
         return numpy_helper.from_array(stored.read(), name)
     location = stored.file.relative_to(folder).as_posix()
     return _external(name, stored, location, stored.offset)
