@@ -1,6 +1,7 @@
-"""What a full disk is called."""
+"""Disks: what a full one is called, and waiting until what was written is there."""
 
 import errno
+import os
 import shutil
 from pathlib import Path
 from typing import Final
@@ -26,3 +27,12 @@ def no_room(folder: Path) -> PayloadTooLarge:
         f"the model does not fit on the disk that the models are on: {free_bytes} bytes are free "
         "there now"
     )
+
+
+def fsync(path: Path) -> None:
+    """Wait until a file's content, or a folder's entries, are on the disk. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

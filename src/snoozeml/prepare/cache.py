@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from snoozeml.core.disk import fsync
 from snoozeml.core.plan import DRAFT_PREFIX, INDEX_FOLDER, PLAN_FILE, PLANS_FOLDER, Plan
 
 _JUST_USED_S: Final = 60.0
@@ -94,14 +95,14 @@ class PlanCache:
         content = msgspec.json.encode(_StoredPlan(plan, _digests(draft)))
         (draft / PLAN_FILE).write_bytes(content)
         for path in (*draft.iterdir(), draft):
-            _fsync(path)
+            fsync(path)
         folder = self._plans / key
         with self._locked():
             quicker = self.find(key)
             if quicker is None:
                 self._discard(folder)
                 draft.rename(folder)
-                _fsync(self._plans)
+                fsync(self._plans)
             os.utime(folder / PLAN_FILE)
             with suppress(OSError):  # what cannot be removed now is tried again next time
                 self._make_room()
@@ -170,14 +171,6 @@ def _last_used(folder: Path) -> float:
 
 def _size_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir())
-
-
-def _fsync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 @contextmanager

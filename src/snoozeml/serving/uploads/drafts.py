@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from snoozeml.core.disk import fsync
 from snoozeml.serving.uploads.change import undo_interrupted
 
 _FOLDER: Final = ".uploads"
@@ -46,7 +47,7 @@ class Draft:
         """Have everything on disk, so that no power cut leaves a model with holes."""
         for path, _, files in os.walk(self.folder, topdown=False):
             for name in (*files, "."):
-                _fsync(Path(path, name))
+                fsync(Path(path, name))
 
     def tidy(self) -> None:
         """Remove what nobody needs any more once the model is in its place."""
@@ -126,11 +127,3 @@ def _lock(folder: Path) -> int:
         os.close(fd)
         raise
     return fd
-
-
-def _fsync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
