@@ -19,8 +19,9 @@ from snoozeml.wire.proto.oip_pb2 import (
     ModelInferRequest,
     ModelInferResponse,
 )
-from snoozeml.wire.protobuf import Malformed, tag, varint
+from snoozeml.wire.protobuf import Malformed, fields, tag, varint
 from snoozeml.wire.raw import as_bytes, from_raw, to_raw, to_texts
+from snoozeml.wire.repeats import Repeats
 from snoozeml.wire.tensors import DTYPES, Array, Inference
 
 _Input = ModelInferRequest.InferInputTensor
@@ -68,6 +69,7 @@ class OipGrpc:
     def __init__(self, model_id: str, signature: Signature) -> None:
         self._model_id: Final = model_id
         self._assembly: Final = Assembly(signature)
+        self._repeats: Final = Repeats(signature, _raw_contents)
         self._outputs: Final = oip.Outputs(signature)
 
     def decode(self, body: bytes) -> Inference:
@@ -77,6 +79,8 @@ class OipGrpc:
             InvalidInput: it is not a request, or names, values or parameters do not fit the model.
             ShapeMismatch: shapes do not fit the model, the data or each other.
         """
+        if (known := self._repeats.read(body)) is not None:
+            return known
         try:
             request = ModelInferRequest.FromString(body)
         except DecodeError as error:
@@ -90,7 +94,10 @@ class OipGrpc:
                 classes[output.name] = count
         names = [output.name for output in request.outputs] or None
         reply = _Reply(request.id, bool(request.raw_input_contents), classes)
-        return self._assembly.inference(_given(request), names, reply)
+        tensors = _given(request)
+        inference = self._assembly.inference(tensors, names, reply)
+        self._repeats.learn(body, tensors, inference)
+        return inference
 
     def encode(
         self, names: Sequence[str], outputs: Sequence[Array], reply: _Reply, _duration_s: float
@@ -124,6 +131,12 @@ def _with_raw(response: ModelInferResponse, arrays: Sequence[Array]) -> bytes:
         data = to_raw(array)
         pieces += (_RAW_OUTPUT, varint(len(data)), data)
     return b"".join(pieces)
+
+
+def _raw_contents(body: bytes) -> list[slice]:
+    """Where the raw contents of the inputs lie in a valid request."""
+    wanted = ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER
+    return [where for n, where in fields(body) if n == wanted and isinstance(where, slice)]
 
 
 def _given(request: ModelInferRequest) -> list[Given]:
