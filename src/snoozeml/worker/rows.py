@@ -38,6 +38,7 @@ class RowLayout:
         ]
         self._absent: Final = {s.name: _empty(s, {}, otherwise=1) for s in inputs if s.group}
         self._outputs: Final = {spec.name: spec for spec in signature.outputs}
+        self._rowless: Final = {s.name for s in signature.outputs if s.batch_axis is None}
         self._lengths: Final = {
             s.name: (r, *lengths[s.shape[r]])
             for s in signature.outputs
@@ -65,7 +66,7 @@ class RowLayout:
 
         Parameters of a request are no part of it, because none changes what a graph computes.
         """
-        if not self._axes or any(self._outputs[name].batch_axis is None for name in outputs):
+        if not self._axes or not self._rowless.isdisjoint(outputs):
             return None
         if len(self._counted) > 1 and len(set(self._counts(inputs))) > 1:
             return None  # its groups have different numbers of rows
