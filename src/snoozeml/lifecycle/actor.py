@@ -10,7 +10,7 @@ import msgspec
 
 from snoozeml.config.schema import ModelConfig
 from snoozeml.core.plan import WorkerFailure
-from snoozeml.core.request import InferenceRequest
+from snoozeml.core.request import InferenceRequest, InferenceResult
 from snoozeml.errors import ModelLoading, ShuttingDown, SnoozeError, WorkerCrashed
 from snoozeml.lifecycle import effects, events
 from snoozeml.lifecycle.alarm import Alarm
@@ -124,10 +124,14 @@ class ModelActor:
             WorkerCrashed: a request like this one has killed workers.
         """
         self.last_accessed = request.arrived_at
-        if request.fail_fast and self._state.phase is not Phase.READY:
-            self._wake_for_later(request)
         before = self._state
-        ticket = self.dispatch.submit(request)
+        try:
+            if request.fail_fast and before.phase is not Phase.READY:
+                self._wake_for_later(request)
+            ticket = self.dispatch.submit(request)
+        except SnoozeError:
+            self.statistics.failed.add(time.monotonic() - request.arrived_at)
+            raise
         ticket.woke_model = not before.has_work and before.phase in _ASLEEP
         return ticket
 
@@ -238,6 +242,15 @@ class ModelActor:
         )
 
     # What the dispatch reports
+
+    def answered(self, ticket: Ticket, result: InferenceResult) -> None:
+        if ticket.woke_model:
+            result.cold_start_s = self.crew.cold_start_s
+        took_s = time.monotonic() - ticket.request.arrived_at
+        self.statistics.answered(took_s, result.queue_s, result.run_s)
+
+    def failed(self, ticket: Ticket) -> None:
+        self.statistics.failed.add(time.monotonic() - ticket.request.arrived_at)
 
     def work_arrived(self) -> None:
         self.tell(events.WorkArrived())

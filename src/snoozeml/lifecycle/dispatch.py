@@ -75,6 +75,18 @@ class Ticket:
         # Asking for the running loop costs a system call, so the dispatch remembers it.
         self.answer: asyncio.Future[InferenceResult] = dispatch.loop.create_future()
 
+    async def outcome(self) -> InferenceResult:
+        """Wait for the answer; cancelling this abandons the request.
+
+        Raises:
+            SnoozeError: why there is none.
+        """
+        try:
+            return await self.answer
+        except asyncio.CancelledError:
+            self.abandon()
+            raise
+
     def abandon(self) -> None:
         """Nobody wants the answer any more: leave the queue, and fail `answer` as cancelled."""
         self.dispatch.withdraw(self, Cancelled("the caller left before the answer was there"))
@@ -144,6 +156,12 @@ class Lane:
 
 class Reports(Protocol):
     """Who hears what becomes of the queue."""
+
+    def answered(self, ticket: Ticket, result: InferenceResult) -> None:
+        """A request has its answer, which may still be added to."""
+
+    def failed(self, ticket: Ticket) -> None:
+        """A request has been refused or withdrawn after it had been accepted."""
 
     def work_arrived(self) -> None:
         """The first request came after there was none."""
@@ -274,8 +292,9 @@ class Dispatch:
             return
         if frame.kind == Kind.RESULT:
             self.row_s += _NEWEST_WEIGHT * (frame.t1 / max(frame.count, 1) - self.row_s)
+            result = InferenceResult(frame.body, frame.count, frame.t0, frame.t1)
+            self._reports.answered(ticket, result)
             if not ticket.answer.done():  # its waiter may have been cancelled this very moment
-                result = InferenceResult(frame.body, frame.count, frame.t0, frame.t1)
                 ticket.answer.set_result(result)
             self._settle(ticket)
         else:
@@ -359,6 +378,7 @@ class Dispatch:
         if not ticket.answer.done():
             ticket.answer.set_exception(error)
             ticket.answer.exception()  # its waiter may be gone: no "never retrieved" in the log
+        self._reports.failed(ticket)
         self._settle(ticket)
 
     def _settle(self, ticket: Ticket) -> None:

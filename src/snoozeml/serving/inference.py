@@ -1,13 +1,12 @@
 """The one road to a model, for every transport."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Protocol
 
 from snoozeml.core.request import InferenceRequest, InferenceResult
 from snoozeml.errors import ShuttingDown, SnoozeError
-from snoozeml.lifecycle.actor import ModelActor
+from snoozeml.lifecycle.dispatch import Ticket
 from snoozeml.lifecycle.registry import Registry
 from snoozeml.telemetry.metrics import Totals
 
@@ -42,6 +41,21 @@ class Serving:
         """Return when the server begins to shut down; for transports with calls without end."""
         await self._drain_began.wait()
 
+    def submit(self, request: InferenceRequest) -> Ticket:
+        """Accept one request. Who does not want the answer any more says `abandon`.
+
+        Raises:
+            SnoozeError: why it is not accepted.
+        """
+        try:
+            if self.draining:
+                raise ShuttingDown("the server is shutting down and takes no new requests")
+            actor = self._registry.get(request.model_id)
+        except SnoozeError:
+            self._totals.failed += 1
+            raise
+        return actor.submit(request)
+
     async def infer(
         self, request: InferenceRequest, caller: Caller | None = None
     ) -> InferenceResult:
@@ -53,33 +67,11 @@ class Serving:
         Raises:
             SnoozeError: why there is no answer.
         """
-        actor = None
+        ticket = self.submit(request)
+        if caller is not None:
+            caller.on_gone = ticket.abandon
         try:
-            actor = self._admitting_actor(request.model_id)
-            ticket = actor.submit(request)
-            try:
-                if caller is not None:
-                    caller.on_gone = ticket.abandon
-                result = await ticket.answer
-            except asyncio.CancelledError:
-                ticket.abandon()
-                raise
-            finally:
-                if caller is not None:
-                    caller.on_gone = None
-        except (SnoozeError, asyncio.CancelledError):
-            if actor is None:
-                self._totals.failed += 1
-            else:
-                actor.statistics.failed.add(time.monotonic() - request.arrived_at)
-            raise
-        if ticket.woke_model:
-            result.cold_start_s = actor.crew.cold_start_s
-        took_s = time.monotonic() - request.arrived_at
-        actor.statistics.answered(took_s, result.queue_s, result.run_s)
-        return result
-
-    def _admitting_actor(self, model_id: str) -> ModelActor:
-        if self.draining:
-            raise ShuttingDown("the server is shutting down and takes no new requests")
-        return self._registry.get(model_id)
+            return await ticket.outcome()
+        finally:
+            if caller is not None:
+                caller.on_gone = None

@@ -1,6 +1,7 @@
 """Queue, window, answers: on a real event loop, with a list where the worker's socket would be."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import wraps
 
@@ -55,6 +56,13 @@ class House:
             self, max_queue=max_queue, crowd=crowd, choose=routing("least_queue")
         )
         self.lanes: dict[int, Lane] = {}
+        self.counts = Counter[str]()
+
+    def answered(self, ticket: Ticket, result: InferenceResult) -> None:
+        self.counts["answered"] += 1
+
+    def failed(self, ticket: Ticket) -> None:
+        self.counts["failed"] += 1
 
     def work_arrived(self) -> None:
         self.reports.append("arrived")
