@@ -172,11 +172,11 @@ def test_the_earliest_deadline_wins(over_grpc: Daemon, client: Client, way: str)
 
 def test_a_call_that_is_cancelled_leaves_the_queue(over_grpc: Daemon, client: Client) -> None:
     infer = client.channel.unary_unary(INFER)
-    running = infer.future(burn(300))
+    running = infer.future(burn(1000))
     eventually(lambda: over_grpc.model("burning")["state"] == "busy", "it runs")
     before = over_grpc.metrics()['snoozeml_requests_total{status="error"}']
     waiting = [infer.future(burn(300)) for _ in range(20)]
-    time.sleep(0.05)
+    time.sleep(0.5)  # for all of them to arrive
     for call in waiting:
         call.cancel()
     running.result()

@@ -3,10 +3,11 @@
 import importlib
 from collections.abc import Awaitable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Final, Self
 
 from snoozeml.errors import NotSupported
-from snoozeml.fronts.grpc.calls import Answer, Call, Failure, Streaming, Unary
+from snoozeml.fronts.grpc.calls import Answer, Asking, Call, Failure, Streaming, Unary
 from snoozeml.fronts.grpc.health import HealthCalls
 from snoozeml.fronts.grpc.inference import InferenceCalls
 from snoozeml.fronts.grpc.status import failure_of
@@ -41,11 +42,18 @@ class GrpcApp:
 
     Attributes:
         unary, streaming: handlers by path.
+        asking: in two steps, some of those that `unary` has in one.
     """
 
-    def __init__(self, unary: Mapping[str, Unary], streaming: Mapping[str, Streaming]) -> None:
-        self.unary: Final = unary
+    def __init__(
+        self,
+        unary: Mapping[str, Unary],
+        streaming: Mapping[str, Streaming],
+        asking: Mapping[str, Asking] = MappingProxyType({}),
+    ) -> None:
+        self.unary: Final = {**unary, **{path: asks.answer for path, asks in asking.items()}}
         self.streaming: Final = streaming
+        self.asking: Final = asking
 
     @classmethod
     def over(
@@ -60,9 +68,11 @@ class GrpcApp:
         calls = InferenceCalls(serving, registry, authoriser, max_request_bytes)
         health = HealthCalls(serving)
         describing = partial(_describing, OpenInference(serving, registry, control), authoriser)
-        unary: dict[str, Unary] = {
+        asking: dict[str, Asking] = {
             _V1 + "Infer": calls.infer,
             _OIP + "ModelInfer": calls.model_infer,
+        }
+        unary: dict[str, Unary] = {
             _HEALTH + "Check": health.check,
             **{_OIP + name: describing(name) for name in _DESCRIBING},
             **{_OIP + name: _not_served(name, what) for name, what in _NOT_SERVED.items()},
@@ -72,7 +82,7 @@ class GrpcApp:
             _OIP + "ModelStreamInfer": calls.model_stream_infer,
             _HEALTH + "Watch": health.watch,
         }
-        return cls(unary, streaming)
+        return cls(unary, streaming, asking)
 
     async def answer(self, handler: Unary, call: Call, body: bytes) -> Answer | Failure:
         """Answer one message; raises nothing but cancellation."""

@@ -1,8 +1,10 @@
 """One call as its handler sees it, whichever library serves it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
+from snoozeml.core.request import InferenceResult
+from snoozeml.lifecycle.dispatch import Ticket
 from snoozeml.serving.auth import CREDENTIAL_HEADERS, Credentials
 
 Metadata = Sequence[tuple[str, str | bytes]]
@@ -45,6 +47,19 @@ class Answer(NamedTuple):
 
     body: bytes
     trailing: Metadata = ()
+
+
+class Asking(Protocol):
+    """Answers one message with a model's answer, in two steps and without a task in between."""
+
+    def begin(self, call: Call, body: bytes, /) -> Ticket:
+        """Raises SnoozeError. Who gets the ticket says `abandon` when the client has left."""
+
+    def end(self, call: Call, result: InferenceResult, /) -> Answer:
+        """Raises SnoozeError."""
+
+    async def answer(self, call: Call, body: bytes, /) -> Answer:
+        """Both steps, as a `Unary`."""
 
 
 class Failure(NamedTuple):

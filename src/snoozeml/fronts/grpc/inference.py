@@ -11,6 +11,7 @@ from snoozeml.fronts.grpc.calls import Answer, Call, Metadata, Write
 from snoozeml.fronts.grpc.heads import Head, head_of_oip, head_of_v1
 from snoozeml.fronts.grpc.status import failure_of, request_id_of
 from snoozeml.fronts.manners import fails_fast
+from snoozeml.lifecycle.dispatch import Ticket
 from snoozeml.lifecycle.registry import Registry
 from snoozeml.serving.auth import Action, Authoriser
 from snoozeml.serving.inference import Serving
@@ -46,7 +47,12 @@ class _Dialect:
 
 
 class InferenceCalls:
-    """Handlers of both services."""
+    """Handlers of both services.
+
+    Attributes:
+        infer: `snoozeml.v1.InferenceService/Infer`
+        model_infer: `inference.GRPCInferenceService/ModelInfer`
+    """
 
     def __init__(
         self, serving: Serving, registry: Registry, authoriser: Authoriser, max_request_bytes: int
@@ -55,14 +61,8 @@ class InferenceCalls:
         self._authoriser = authoriser
         self._registry = registry
         self._max_bytes = max_request_bytes
-
-    async def infer(self, call: Call, body: bytes) -> Answer:
-        """`snoozeml.v1.InferenceService/Infer`"""
-        return await self._unary(_V1, call, body)
-
-    async def model_infer(self, call: Call, body: bytes) -> Answer:
-        """`inference.GRPCInferenceService/ModelInfer`"""
-        return await self._unary(_OIP, call, body)
+        self.infer: Final = _Unary(self, _V1)
+        self.model_infer: Final = _Unary(self, _OIP)
 
     async def infer_stream(self, call: Call, messages: AsyncIterator[bytes], write: Write) -> None:
         """`snoozeml.v1.InferenceService/InferStream`"""
@@ -81,16 +81,11 @@ class InferenceCalls:
         self._authoriser.check(call.credentials, Action.INFERENCE)
         await _Stream(self, dialect, call, write).run(messages, self._serving)
 
-    async def _unary(self, dialect: _Dialect, call: Call, body: bytes) -> Answer:
-        self._check_size("message", len(body))
-        result = await self.result(dialect.codec, dialect.head(body), call, body)
-        return Answer(result.body, _trailing(result, call))
-
-    async def result(self, codec: Codec, head: Head, call: Call, body: bytes) -> InferenceResult:
+    def submit(self, codec: Codec, head: Head, call: Call, body: bytes) -> Ticket:
         """Ask a model.
 
         Raises:
-            SnoozeError: why there is no answer.
+            SnoozeError: why it is not asked.
         """
         caller = self._authoriser.check(call.credentials, Action.INFERENCE, head.model_id)
         config = self._registry.get(head.model_id, caller.may_use).config
@@ -110,16 +105,34 @@ class InferenceCalls:
             deadline,
             fail_fast=wish is not None and fails_fast("metadata x-snooze-cold", wish),
         )
-        result = await self._serving.infer(request)
-        self._check_size("answer", len(result.body))
-        return result
+        return self._serving.submit(request)
 
-    def _check_size(self, what: str, size_bytes: int) -> None:
+    def check_size(self, what: str, size_bytes: int) -> None:
         if size_bytes > self._max_bytes:
             raise PayloadTooLarge(
                 f"the {what} has {size_bytes} bytes, more than the limit of {self._max_bytes} "
                 "(max_request_bytes)"
             )
+
+
+class _Unary:
+    """One request, one answer; see `Asking`."""
+
+    def __init__(self, calls: InferenceCalls, dialect: _Dialect) -> None:
+        self._calls = calls
+        self._dialect = dialect
+
+    def begin(self, call: Call, body: bytes) -> Ticket:
+        self._calls.check_size("message", len(body))
+        return self._calls.submit(self._dialect.codec, self._dialect.head(body), call, body)
+
+    def end(self, call: Call, result: InferenceResult) -> Answer:
+        self._calls.check_size("answer", len(result.body))
+        return Answer(result.body, _trailing(result, call))
+
+    async def answer(self, call: Call, body: bytes) -> Answer:
+        """Both steps, for servers that have a task for each call anyway."""
+        return self.end(call, await self.begin(call, body).outcome())
 
 
 class _Stream:
@@ -162,7 +175,9 @@ class _Stream:
         try:
             head = dialect.head(body)
             request_id = head.id
-            result = await self._calls.result(dialect.codec, head, self._call, body)
+            ticket = self._calls.submit(dialect.codec, head, self._call, body)
+            result = await ticket.outcome()
+            self._calls.check_size("answer", len(result.body))
             message = dialect.answer(result.body)
         except SnoozeError as error:
             message = dialect.refusal(request_id, error)
