@@ -108,7 +108,8 @@ class _Writer:
     def __init__(self, name: str, datatype: str) -> None:
         encoded = name.encode()
         self._name: Final = _NAME + varint(len(encoded)) + encoded
-        self._is_text: Final = datatype == "BYTES"
+        self._comes_as_it_is: Final = datatype in ("FP32", "BYTES")
+        self._may_overflow: Final = datatype == "FP64"
         self._native: Final = _DATA_TYPE + varint(_NUMBERS[datatype])
         self._head: Final = lru_cache(_HEADS_KEPT)(self._written_head)
 
@@ -117,9 +118,9 @@ class _Writer:
         return self._head(self._native, array.shape, len(data)), data
 
     def as_floats(self, array: Array) -> tuple[bytes, bytes]:
-        if self._is_text or array.dtype == np.float32:
+        if self._comes_as_it_is:
             return self.native(array)
-        data = to_raw(_to_floats(array))
+        data = to_raw(self._to_floats(array))
         return self._head(_FP32, array.shape, len(data)), data
 
     def _written_head(self, datatype: bytes, dims: tuple[int, ...], data_bytes: int) -> bytes:
@@ -128,12 +129,11 @@ class _Writer:
         head = self._name + _SHAPE + varint(len(shape)) + shape + datatype + _RAW_DATA + size
         return _OUTPUTS + varint(len(head) + data_bytes) + head
 
-
-def _to_floats(array: Array) -> Array:
-    if array.dtype != np.float64:
-        return array.astype(np.float32)
-    with np.errstate(over="ignore"):  # a client that reads FP32 gets what FP32 can say
-        return array.astype(np.float32)
+    def _to_floats(self, array: Array) -> Array:
+        if not self._may_overflow:
+            return array.astype(np.float32)
+        with np.errstate(over="ignore"):  # a client that reads FP32 gets what FP32 can say
+            return array.astype(np.float32)
 
 
 def _raw_data(body: bytes) -> list[slice]:
