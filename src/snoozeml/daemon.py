@@ -1,11 +1,10 @@
-"""The composition root: makes the parts, wires them, runs them, and stops them in order."""
+"""The composition root: makes the parts, wires them and runs them."""
 
 import asyncio
 import logging
 import os
-import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -48,12 +47,11 @@ from snoozeml.serving.oip import OpenInference
 from snoozeml.serving.reading import Reader
 from snoozeml.serving.uploads.drafts import Drafts
 from snoozeml.serving.uploads.uploads import Uploads
+from snoozeml.shutdown import Front, Shutdown
 from snoozeml.telemetry import logs
 from snoozeml.telemetry.metrics import Exposition, Totals
 
 _log = logging.getLogger("snoozeml.daemon")
-
-_FORCED_CLOSE_S = 5.0  # for killed workers to be reaped and last answers to be written
 
 
 def run(overrides: Overrides, ready_fd: int | None = None) -> int:
@@ -89,8 +87,7 @@ class Daemon:
         self._configuration = configuration
         self._rescan = rescan
         self._concerns: set[str] = set()
-        self._stop = asyncio.Event()
-        self._force = asyncio.Event()
+        self._shutdown = Shutdown()
 
     async def serve(self, ready_fd: int | None) -> int:
         server = self._configuration.server
@@ -150,65 +147,19 @@ class Daemon:
             if grpc is not None:
                 limit_bytes = server.max_request_bytes
                 await grpc.start(GrpcApp.over(serving, registry, control, authoriser, limit_bytes))
-            self._heed_signals(control, tasks)
+            self._shutdown.heed_signals(lambda: tasks.create_task(_refresh(control)))
             self._warn(self._configuration)
             self._announce(address_of(listener), grpc, ready_fd)
             warming = tasks.create_task(self._warm_up(launcher))
 
-            await self._stop.wait()
-            orderly = await self._shut_down(serving, registry, http, grpc)
+            await self._shutdown.asked()
+            fronts: list[Front] = [http] if grpc is None else [http, grpc]
+            drain_s = server.drain_timeout_secs
+            orderly = await self._shutdown.carry_out(serving, registry, fronts, drain_s)
             warming.cancel()
             await launcher.close()
         _log.info("stopped" if orderly else "stopped; work was cut off")
         return 0 if orderly else 1
-
-    async def _shut_down(
-        self, serving: Serving, registry: Registry, http: HttpServer, grpc: GrpcServer | None
-    ) -> bool:
-        """Stop in order: admit nothing new, answer what was accepted, then close the connections.
-
-        Returns:
-            whether everything accepted was answered in time.
-        """
-        _log.info("draining")
-        serving.drain()
-        deadline = asyncio.get_running_loop().time() + self._configuration.server.drain_timeout_secs
-        answered = await self._before(deadline, registry.close())
-        if not answered:
-            _log.warning("stopping at once: accepted work is cut off")
-            registry.kill()
-            deadline = asyncio.get_running_loop().time() + _FORCED_CLOSE_S
-            if not await self._until(deadline, registry.close()):
-                _log.error("workers that were killed are not gone; leaving without them")
-                os._exit(1)
-        written = await self._before(deadline, _close(http, grpc))
-        if not written:
-            http.abort()
-            if grpc is not None:
-                await grpc.abort()
-        return answered and written
-
-    async def _until(self, deadline: float, work: Awaitable[None]) -> bool:
-        """Whether the work ended before the deadline."""
-        try:
-            async with asyncio.timeout_at(deadline):
-                await work
-        except TimeoutError:
-            return False
-        return True
-
-    async def _before(self, deadline: float, work: Awaitable[None]) -> bool:
-        """Whether the work ended before the deadline, and before somebody lost patience."""
-        working = asyncio.ensure_future(work)
-        forced = asyncio.ensure_future(self._force.wait())
-        timeout_s = deadline - asyncio.get_running_loop().time()
-        await asyncio.wait(
-            [working, forced], timeout=max(0.0, timeout_s), return_when=asyncio.FIRST_COMPLETED
-        )
-        done = working.done()
-        for task in (working, forced):
-            task.cancel()
-        return done
 
     async def _warm_up(self, launcher: Launcher) -> None:
         if self._configuration.models:
@@ -239,39 +190,11 @@ class Daemon:
                 self._concerns.add(concern)
                 _log.warning("%s", concern)
 
-    def _heed_signals(self, control: Control, tasks: asyncio.TaskGroup) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._told_to_stop)
-        had_terminal = _has_terminal()
-
-        def hung_up() -> None:
-            if had_terminal and not _has_terminal():  # its window has been closed
-                self._told_to_stop()
-            else:
-                tasks.create_task(_refresh(control))
-
-        loop.add_signal_handler(signal.SIGHUP, hung_up)
-
-    def _told_to_stop(self) -> None:
-        (self._force if self._stop.is_set() else self._stop).set()
-
-
-async def _close(http: HttpServer, grpc: GrpcServer | None) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(http.close())
-        if grpc is not None:
-            tasks.create_task(grpc.close())
-
 
 def _forget_secrets(configuration: Configuration) -> None:
     """Take the secrets out of the environment, which every child of ours inherits."""
     for variable in configuration.auth.variables:
         os.environ.pop(variable, None)
-
-
-def _has_terminal() -> bool:
-    return os.isatty(0)
 
 
 async def _refresh(control: Control) -> None:

@@ -134,7 +134,7 @@ class HttpServer:
             self._closed.clear()
             await self._closed.wait()
 
-    def abort(self) -> None:
+    async def abort(self) -> None:
         for connection in list(self._state.connections):
             connection.transport.abort()
 
