@@ -38,7 +38,6 @@ class Channel(asyncio.Protocol):
         self._on_lost = on_lost
         self._parser = FrameParser(largest_bytes)
         self._transport: asyncio.WriteTransport | None = None
-        self._turn_written = False
         self._gathered: list[bytes] = []
         self._loop = asyncio.get_running_loop()
 
@@ -68,16 +67,13 @@ class Channel(asyncio.Protocol):
         t1: float = 0.0,
     ) -> None:
         """Send one frame; on a channel that is lost already this does nothing."""
+        if not self._gathered:
+            self._loop.call_soon(self._end_turn)
         size = sum(map(len, body))
-        head = header(kind, size, codec=codec, count=count, id=id, t0=t0, t1=t1)
-        if self._turn_written:
-            self._gathered += (head, *body)
-            return
-        # The first frame of a turn leaves at once: a lone request must not wait for company here.
-        # Those that come together with it follow in one piece.
-        self._turn_written = True
-        self._loop.call_soon(self._end_turn)
-        self._write((head, *body), size)
+        self._gathered += (
+            header(kind, size, codec=codec, count=count, id=id, t0=t0, t1=t1),
+            *body,
+        )
 
     def send_struct(self, kind: Kind, body: msgspec.Struct) -> None:
         self.send(kind, (msgspec.json.encode(body),))
@@ -88,15 +84,15 @@ class Channel(asyncio.Protocol):
             self._transport.close()
 
     def _end_turn(self) -> None:
-        self._turn_written = False
-        if self._gathered:
-            gathered, self._gathered = self._gathered, []
-            self._write(gathered, sum(map(len, gathered)))
+        """Write what one turn of the loop has gathered, in one piece.
 
-    def _write(self, pieces: Sequence[bytes], size_bytes: int) -> None:
-        if self._transport is None or self._transport.is_closing():
+        The first frame would leave some microseconds earlier if it did not wait for the others, but
+        the worker would wake for it alone, and run it alone.
+        """
+        pieces, self._gathered = self._gathered, []
+        if not pieces or self._transport is None or self._transport.is_closing():
             return
-        if size_bytes < _JOIN_BELOW_BYTES:
+        if sum(map(len, pieces)) < _JOIN_BELOW_BYTES:
             self._transport.write(b"".join(pieces))
         else:
             self._transport.writelines(pieces)
