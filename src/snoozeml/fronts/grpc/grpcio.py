@@ -32,6 +32,9 @@ _NO_MESSAGE: Final = Failure(13, "Missing request message.", ())  # as pygrpc-na
 _PINGS_MS: Final = 10_000
 """How often a client may ping; keepalive in earnest pings less often."""
 
+_NOT_BEGUN: Final = 16 * 1024
+"""Calls of all clients that have come and that the loop has not taken up yet."""
+
 _TOO_SLOW: Final = (
     "the message did not come to an end in the time that the largest may take "
     "(transfer_timeout_secs, max_request_bytes, min_transfer_rate)"
@@ -149,6 +152,9 @@ def _options(limits: CallLimits) -> list[tuple[str, int]]:
         ("grpc.so_reuseport", 0),  # an address that is in use is an error
         ("grpc.max_allowed_incoming_connections", limits.connections),
         ("grpc.max_concurrent_streams", CALLS_AT_ONCE),
+        # Beyond that, honest clients are refused by chance, and in no words.
+        ("grpc.server.max_pending_requests", _NOT_BEGUN),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * _NOT_BEGUN),
         # One limit, not a range within which chance decides.
         ("grpc.max_metadata_size", METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", METADATA_BYTES),
