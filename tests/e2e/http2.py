@@ -1,6 +1,7 @@
-"""HTTP/2 in as many words as it takes to break its rules; see RFC 9113 and, for headers, RFC 7541."""
+"""HTTP/2 in as few words as it takes to break its rules: RFC 9113 and, for headers, RFC 7541."""
 
 import contextlib
+import itertools
 import socket
 import struct
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,10 @@ _FRAME_BYTES: Final = 16 * 1024  # what every server takes
 END_STREAM: Final = 0x1
 END_HEADERS: Final = 0x4
 ACK: Final = 0x1
+
+MAX_CONCURRENT_STREAMS: Final = 3
+INITIAL_WINDOW_SIZE: Final = 4
+MAX_HEADER_LIST_SIZE: Final = 6
 
 
 class Kind(IntEnum):
@@ -33,6 +38,33 @@ class Frame(NamedTuple):
     payload: bytes
 
 
+def greeting(settings: Mapping[int, int] | None = None) -> bytes:
+    """What every client says first."""
+    pairs = (settings or {}).items()
+    return _PREFACE + frame(Kind.SETTINGS, 0, 0, b"".join(struct.pack(">HI", *it) for it in pairs))
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def calling(stream: int, path: str, metadata: Mapping[str, str] | None = None) -> bytes:
+    """The beginning of a call; it has no message yet."""
+    block = b"".join(_literal(*pair) for pair in _request(path, metadata or {}))
+    parts = [block[at : at + _FRAME_BYTES] for at in range(0, len(block), _FRAME_BYTES)]
+    kinds = itertools.chain([Kind.HEADERS], itertools.repeat(Kind.CONTINUATION))
+    flags = [0] * (len(parts) - 1) + [END_HEADERS]
+    return b"".join(map(frame, kinds, flags, itertools.repeat(stream), parts))
+
+
+def message(stream: int, body: bytes) -> bytes:
+    """A call's last message."""
+    data = b"\0" + struct.pack(">I", len(body)) + body
+    parts = [data[at : at + _FRAME_BYTES] for at in range(0, len(data), _FRAME_BYTES)]
+    flags = [0] * (len(parts) - 1) + [END_STREAM]
+    return b"".join(map(frame, itertools.repeat(Kind.DATA), flags, itertools.repeat(stream), parts))
+
+
 class Http2:
     """One connection, which answers nothing that it is not told to answer."""
 
@@ -42,30 +74,11 @@ class Http2:
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = b""
 
-    def greet(self, settings: Mapping[int, int] | None = None) -> None:
-        """Say what every client says first."""
-        pairs = (settings or {}).items()
-        payload = b"".join(struct.pack(">HI", number, value) for number, value in pairs)
-        self._sock.sendall(_PREFACE + _framed(Kind.SETTINGS, 0, 0, payload))
+    def write(self, data: bytes) -> None:
+        self._sock.sendall(data)
 
     def send(self, kind: Kind, flags: int = 0, stream: int = 0, payload: bytes = b"") -> None:
-        self._sock.sendall(_framed(kind, flags, stream, payload))
-
-    def call(self, stream: int, path: str, metadata: Mapping[str, str] | None = None) -> None:
-        """Begin a call; it has no message yet."""
-        block = b"".join(_literal(*pair) for pair in _request(path, metadata or {}))
-        parts = [block[at : at + _FRAME_BYTES] for at in range(0, len(block), _FRAME_BYTES)]
-        for number, part in enumerate(parts):
-            kind = Kind.CONTINUATION if number else Kind.HEADERS
-            self.send(kind, END_HEADERS if number == len(parts) - 1 else 0, stream, part)
-
-    def message(self, stream: int, body: bytes) -> None:
-        """Send a call's last message, which the server must have room for."""
-        data = b"\0" + struct.pack(">I", len(body)) + body
-        for at in range(0, len(data), _FRAME_BYTES):
-            part = data[at : at + _FRAME_BYTES]
-            is_last = at + len(part) == len(data)
-            self.send(Kind.DATA, END_STREAM if is_last else 0, stream, part)
+        self.write(frame(kind, flags, stream, payload))
 
     def frames(self) -> Iterator[Frame]:
         """What comes, until the server closes the connection.
@@ -111,10 +124,6 @@ class Http2:
 def settings_of(frame: Frame) -> dict[int, int]:
     """The settings that a frame tells, by their numbers."""
     return dict(struct.iter_unpack(">HI", frame.payload))
-
-
-def _framed(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
 
 def _request(path: str, metadata: Mapping[str, str]) -> Iterator[tuple[str, str]]:

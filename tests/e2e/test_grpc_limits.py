@@ -29,10 +29,21 @@ from e2e.grpc_client import (
     request,
     tensor,
 )
-from e2e.http2 import ACK, Http2, Kind, settings_of
+from e2e.http2 import (
+    ACK,
+    INITIAL_WINDOW_SIZE,
+    MAX_CONCURRENT_STREAMS,
+    MAX_HEADER_LIST_SIZE,
+    Http2,
+    Kind,
+    calling,
+    frame,
+    greeting,
+    message,
+    settings_of,
+)
 
 LIBRARIES = ("native", "grpcio")
-MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_HEADER_LIST_SIZE = 3, 4, 6
 REFUSED_STREAM, ENHANCE_YOUR_CALM = 7, 11
 MIB = 2**20
 SHORT = """
@@ -54,7 +65,7 @@ def models_dir(models_dir: Path) -> Path:
 
 def shaken_hands(address: str) -> Http2:
     connection = Http2(address)
-    connection.greet()
+    connection.write(greeting())
     connection.first(Kind.SETTINGS)
     connection.send(Kind.SETTINGS, ACK)
     return connection
@@ -67,7 +78,7 @@ def is_served(address: str) -> bool:
 
 def test_clients_are_told_what_they_may(over_grpc: Daemon) -> None:
     with Http2(over_grpc.ready["grpc"]) as connection:
-        connection.greet()
+        connection.write(greeting())
         told = settings_of(connection.first(Kind.SETTINGS))
     assert told[MAX_CONCURRENT_STREAMS] == 1024
     assert told[MAX_HEADER_LIST_SIZE] == 16 * 1024
@@ -76,11 +87,11 @@ def test_clients_are_told_what_they_may(over_grpc: Daemon) -> None:
 def test_calls_beyond_the_limit_are_refused_and_the_others_go_on(over_grpc: Daemon) -> None:
     with shaken_hands(over_grpc.ready["grpc"]) as connection:
         for number in range(1026):
-            connection.call(2 * number + 1, CHECK)
+            connection.write(calling(2 * number + 1, CHECK))
         refusals = [connection.first(Kind.RST_STREAM) for _ in range(2)]
         assert [frame.stream for frame in refusals] == [2049, 2051]
         assert {frame.payload[3] for frame in refusals} == {REFUSED_STREAM}
-        connection.message(1, b"")
+        connection.write(message(1, b""))
         assert connection.first(Kind.DATA).stream == 1
 
 
@@ -94,22 +105,23 @@ def test_metadata_beyond_the_limit_is_refused_and_the_connection_goes_on(
     over_grpc: Daemon,
 ) -> None:
     with shaken_hands(over_grpc.ready["grpc"]) as connection:
-        connection.call(1, CHECK, {"x": "y" * 15_000})
-        connection.message(1, b"")
+        connection.write(calling(1, CHECK, {"x": "y" * 15_000}))
+        connection.write(message(1, b""))
         assert connection.first(Kind.DATA).stream == 1
-        connection.call(3, CHECK, {"x": "y" * 17_000})
+        connection.write(calling(3, CHECK, {"x": "y" * 17_000}))
         assert connection.first(Kind.RST_STREAM).stream == 3
-        connection.call(5, CHECK)
-        connection.message(5, b"")
+        connection.write(calling(5, CHECK))
+        connection.write(message(5, b""))
         assert connection.first(Kind.DATA).stream == 5
 
 
 def test_metadata_without_end_is_hung_up_on(over_grpc: Daemon) -> None:
     before = processes.resident_bytes(over_grpc.pid)
-    with shaken_hands(over_grpc.ready["grpc"]) as connection, pytest.raises(ConnectionError):
+    more = frame(Kind.CONTINUATION, 0, 1, b"\0\1x\x7f\x81\x4d" + b"y" * 10_000)
+    with shaken_hands(over_grpc.ready["grpc"]) as connection:
         connection.send(Kind.HEADERS, stream=1)
-        for _ in range(10_000):
-            connection.send(Kind.CONTINUATION, stream=1, payload=b"\0\1x\x7f\x81\x4d" + b"y" * 10_000)
+        with pytest.raises(ConnectionError):
+            connection.write(more * 10_000)
     assert processes.resident_bytes(over_grpc.pid) - before < 8 * MIB
     assert is_served(over_grpc.ready["grpc"])
 
@@ -120,7 +132,7 @@ def test_calls_that_are_reset_at_once_take_no_memory_and_hold_nobody_up(over_grp
     def flood() -> None:
         with shaken_hands(address) as connection, contextlib.suppress(ConnectionError):
             for number in range(5000):
-                connection.call(2 * number + 1, CHECK)
+                connection.write(calling(2 * number + 1, CHECK))
                 connection.send(Kind.RST_STREAM, 0, 2 * number + 1, b"\0\0\0\x08")
 
     def flooded() -> int:
@@ -175,7 +187,7 @@ def test_a_tls_handshake_that_does_not_come_to_an_end(serve: Serve, tmp_path: Pa
 def test_a_connection_without_calls_is_closed_and_its_client_comes_back(
     serve: Serve, library: str
 ) -> None:
-    """By grpcio, that is; with pygrpc-native it happens behind the scenes, and no client sees it."""
+    """By grpcio, that is; with pygrpc-native it happens behind the scenes, and nobody sees it."""
     hasty = serve(SHORT, SNOOZE_GRPC_LIBRARY=library)
     body = request("echo", tensor("x", np.zeros((1, 1))))
     with Client(hasty.ready["grpc"]) as client, shaken_hands(hasty.ready["grpc"]) as idle:
@@ -199,7 +211,7 @@ def test_a_client_that_is_gone_without_a_word_is_found_out(
 ) -> None:
     hasty = serve(SHORT, SNOOZE_GRPC_LIBRARY=library)
     with shaken_hands(hasty.ready["grpc"]) as connection:
-        connection.call(1, method)  # and the client's machine loses its power
+        connection.write(calling(1, method))  # and the client's machine loses its power
         kinds = [frame.kind for frame in connection.frames()]
         assert Kind.PING in kinds
 
@@ -227,14 +239,14 @@ def test_an_answer_that_nobody_makes_room_for_is_not_held_for_ever(
 ) -> None:
     daemon = serve(SHORT, SNOOZE_GRPC_LIBRARY="grpcio")
     with Http2(daemon.ready["grpc"]) as connection:
-        connection.greet({INITIAL_WINDOW_SIZE: 0})
+        connection.write(greeting({INITIAL_WINDOW_SIZE: 0}))
         connection.first(Kind.SETTINGS)
         connection.send(Kind.SETTINGS, ACK)
-        connection.call(1, method)
-        connection.message(1, LARGE)
-        for frame in connection.frames():  # until the daemon hangs up
-            if frame.kind == Kind.PING and not frame.flags & ACK:
-                connection.send(Kind.PING, ACK, payload=frame.payload)
+        connection.write(calling(1, method))
+        connection.write(message(1, LARGE))
+        for seen in connection.frames():  # until the daemon hangs up
+            if seen.kind == Kind.PING and not seen.flags & ACK:
+                connection.send(Kind.PING, ACK, payload=seen.payload)
     assert is_served(daemon.ready["grpc"])
     assert [record for record in daemon.log() if record["level"] == "error"] == []
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import time
 from collections.abc import AsyncIterator
@@ -26,6 +27,11 @@ from snoozeml.fronts.grpc.limits import CALLS_AT_ONCE, METADATA_BYTES, CallLimit
 from snoozeml.fronts.grpc.status import failure_of
 from snoozeml.fronts.tls import TlsFiles
 from snoozeml.wire.proto import health_pb2, oip_pb2, pool, snoozeml_pb2
+
+# A client that leaves while its call ends is no error of ours.
+logging.getLogger("grpc._cython.cygrpc").addFilter(
+    lambda record: not record.getMessage().startswith("ExecuteBatchError raised in core")
+)
 
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 _NO_MESSAGE: Final = Failure(13, "Missing request message.", ())  # as pygrpc-native says it

@@ -16,11 +16,13 @@ def hang_up(peer: str) -> None:
     Args:
         peer: the client, as grpcio writes it: its kind of address, a colon, the address.
     """
-    for entry in list(_DESCRIPTORS.iterdir()):
-        with contextlib.suppress(OSError):  # no socket, without a peer, or gone meanwhile
-            with socket.socket(fileno=os.dup(int(entry.name))) as connection:
-                if unquote(peer) == _written(connection.family, connection.getpeername()):
-                    connection.shutdown(socket.SHUT_RDWR)
+    for entry in filter(Path.is_socket, list(_DESCRIPTORS.iterdir())):
+        with (
+            contextlib.suppress(OSError),  # it has no peer, or is gone meanwhile
+            socket.socket(fileno=os.dup(int(entry.name))) as connection,
+        ):
+            if unquote(peer) == _written(connection.family, connection.getpeername()):
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 def _written(family: int, name: Any) -> str:

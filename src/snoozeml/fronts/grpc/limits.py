@@ -24,7 +24,7 @@ class CallLimits(NamedTuple):
     keep_alive_s: float = 60.0
     header_timeout_s: float = 10.0
     transfer_timeout_s: float = 30.0
-    bytes_per_s: int = 16 * 2**10
+    bytes_per_s: float = 16 * 2**10
 
     @classmethod
     def of(cls, config: ServerConfig, connections: int) -> Self:
