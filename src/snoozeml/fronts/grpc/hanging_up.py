@@ -25,13 +25,13 @@ def hang_up(peer: str) -> None:
                 connection.shutdown(socket.SHUT_RDWR)
 
 
-def _written(family: int, name: Any) -> str:
+def _written(family: int, name: Any) -> str | None:
     """A socket's address as grpcio writes it, but for characters that it escapes."""
     if family == socket.AF_INET:
         return f"ipv4:{name[0]}:{name[1]}"
     if family == socket.AF_INET6:
         host, is_mapped = name[0].removeprefix("::ffff:"), "." in name[0]
         return f"ipv4:{host}:{name[1]}" if is_mapped else f"ipv6:[{name[0]}]:{name[1]}"
-    # Of Unix sockets, those of our own have names without files. Others, such as those of the
-    # workers, may have none at all, as which grpcio might take somebody's.
-    return f"unix-abstract:{os.fsdecode(name[1:])}" if isinstance(name, bytes) and name else ""
+    # Those of Unix that are grpcio's have names without files. Others have none at all, such as the
+    # workers'.
+    return f"unix-abstract:{os.fsdecode(name[1:])}" if isinstance(name, bytes) and name else None
