@@ -15,6 +15,7 @@ from snoozeml.config.schema import Configuration, ServerConfig
 from snoozeml.errors import SnoozeError
 from snoozeml.fronts.descriptors import affordable
 from snoozeml.fronts.grpc.app import GrpcApp
+from snoozeml.fronts.grpc.limits import CallLimits
 from snoozeml.fronts.grpc.servers import GrpcServer, listen_for_grpc
 from snoozeml.fronts.http.app import HttpApp
 from snoozeml.fronts.http.body import BodyReader
@@ -119,7 +120,8 @@ class Daemon:
 
         check(self._configuration)
         listener = bind(server.host, server.port)
-        grpc = listen_for_grpc(server, tls)
+        connections = affordable(server.max_connections, fronts=1 + server.grpc)
+        grpc = listen_for_grpc(server, CallLimits.of(server, connections), tls)
         async with asyncio.TaskGroup() as tasks:
             around = Surroundings(
                 plans, footprints, launcher, steward, tasks, totals, OomWatch(), cores
@@ -139,8 +141,7 @@ class Daemon:
                     V2Routes(guard, OpenInference(serving, registry, control), bodies),
                 ],
             )
-            limits = ClientLimits.of(server, affordable(server.max_connections))
-            http = HttpServer(app, limits, tls)
+            http = HttpServer(app, ClientLimits.of(server, connections), tls)
 
             registry.apply(self._configuration.models)
             await http.listen(listener)

@@ -17,6 +17,7 @@ from snoozeml.wire.proto.snoozeml_pb2 import (
 INFER: Final = "/snoozeml.v1.InferenceService/Infer"
 INFER_STREAM: Final = "/snoozeml.v1.InferenceService/InferStream"
 MODEL_INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
+MODEL_STREAM_INFER: Final = "/inference.GRPCInferenceService/ModelStreamInfer"
 CHECK: Final = "/grpc.health.v1.Health/Check"
 WATCH: Final = "/grpc.health.v1.Health/Watch"
 
@@ -71,15 +72,22 @@ def refused(error: grpc.RpcError) -> Refused:
 
 
 class Client:
-    """One connection."""
+    """One connection.
 
-    def __init__(self, address: str) -> None:
+    Args:
+        credentials: what it trusts and shows over TLS; None: no TLS.
+    """
+
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> None:
         options = [
             ("grpc.max_send_message_length", -1),
             ("grpc.max_receive_message_length", -1),
             ("grpc.use_local_subchannel_pool", 1),  # or connections would be shared
         ]
-        self.channel: Final = grpc.insecure_channel(address, options)
+        if credentials is None:
+            self.channel = grpc.insecure_channel(address, options)
+        else:
+            self.channel = grpc.secure_channel(address, credentials, options)
 
     def call(
         self,

@@ -1,13 +1,13 @@
 """Broken messages, clients that leave, and a server that stops: clean errors, and nothing leaks."""
 
+import asyncio
 import itertools
 import os
-import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from signal import SIGTERM
+from signal import SIGKILL, SIGTERM
 
 import grpc
 import numpy as np
@@ -33,6 +33,7 @@ from e2e.grpc_client import (
     request,
     tensor,
 )
+from e2e.mischief import Mischief
 from snoozeml.wire.proto.oip_pb2 import ModelInferRequest
 from snoozeml.wire.proto.snoozeml_pb2 import DataType, ModelInferResponse, TensorData
 
@@ -109,68 +110,25 @@ def _descriptors(daemon: Daemon) -> int:
     return len(list(Path(f"/proc/{daemon.pid}/fd").iterdir()))
 
 
-def _has_grpcio(daemon: Daemon) -> bool:
-    return any("cygrpc" in file for file in processes.mapped_files(daemon.pid))
-
-
-def broken_messages(client: Client, daemon: Daemon) -> None:
-    for method, body in BROKEN.values():
-        client.call(method, body)
-
-
-def cancelled_calls(client: Client, daemon: Daemon) -> None:
-    calls = [client.channel.unary_unary(INFER).future(GOOD) for _ in range(4)]
-    for call in calls:
-        call.cancel()
-
-
-def reset_streams(client: Client, daemon: Daemon) -> None:
-    call = client.channel.stream_stream(INFER_STREAM)(itertools.repeat(GOOD, 20))
-    next(call)
-    call.cancel()
-
-
-def half_closed_streams(client: Client, daemon: Daemon) -> None:
-    list(client.stream(INFER_STREAM, []))
-    with pytest.raises(grpc.RpcError):  # a call that wants one message gets none
-        list(client.stream(INFER, []))
-
-
-def connections_that_break(client: Client, daemon: Daemon) -> None:
-    for greeting in (b"", b"GARBAGE\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"):
-        host, _, port = daemon.ready["grpc"].rpartition(":")
-        with socket.create_connection((host, int(port))) as sock:
-            sock.sendall(greeting)
-
-
-@pytest.mark.parametrize(
-    ("misbehave", "times"),
-    [
-        (broken_messages, 60),
-        (cancelled_calls, 250),
-        (reset_streams, 200),
-        (half_closed_streams, 200),
-        (connections_that_break, 100),
-    ],
-)
-def test_nothing_leaks(
-    over_grpc: Daemon, client: Client, misbehave: Callable[[Client, Daemon], None], times: int
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_nothing_is_left_of_ten_thousand_bad_calls(
+    serve: Serve, models_dir: Path, library: str
 ) -> None:
-    misbehave(client, over_grpc)
-    client.infer("iris", tensor("X", ROW))
-    workers = over_grpc.workers()
-    for _ in range(times // 4):  # what is allocated once is no leak
-        misbehave(client, over_grpc)
-    descriptors, memory = _descriptors(over_grpc), processes.resident_bytes(over_grpc.pid)
-    for _ in range(times):
-        misbehave(client, over_grpc)
-    eventually(lambda: _descriptors(over_grpc) <= descriptors + 2, "descriptors are flat")
-    # grpcio's threads keep much of what they free; that levels off at some 50 MB.
-    limit = 64 * MIB if _has_grpcio(over_grpc) else 4 * MIB
-    assert processes.resident_bytes(over_grpc.pid) - memory < limit
-    client.infer("iris", tensor("X", ROW))
-    assert over_grpc.workers() == workers
-    assert [r for r in over_grpc.log() if r["level"] == "error"] == []
+    models.linear_model(models_dir / "iris.onnx")
+    daemon = serve("[defaults]\nmax_replicas = 1\n", SNOOZE_GRPC_LIBRARY=library)
+    mischief = Mischief(daemon.ready["grpc"], GOOD, list(BROKEN.values()))
+    asyncio.run(mischief.make(2000))  # what is allocated once is no leak
+    workers = daemon.workers()
+    descriptors, memory = _descriptors(daemon), processes.resident_bytes(daemon.pid)
+    asyncio.run(mischief.make(10_000))
+    eventually(lambda: _descriptors(daemon) <= descriptors + 8, "few came to stay")
+    # grpcio leaks some 0.3 KB with each call that is cancelled in the middle of a stream: arrays of
+    # operations that have failed, see github.com/grpc/grpc/issues/43360.
+    assert processes.resident_bytes(daemon.pid) - memory < 4 * MIB
+    with Client(daemon.ready["grpc"]) as client:
+        client.infer("iris", tensor("X", ROW))
+    assert daemon.workers() == workers
+    assert [r for r in daemon.log() if r["level"] == "error"] == []
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -178,7 +136,7 @@ def test_a_client_that_does_not_read_fills_no_memory_and_holds_nothing_up(
     serve: Serve, models_dir: Path, library: str
 ) -> None:
     models.identity_model(models_dir / "echo.onnx")
-    daemon = serve(SNOOZE_GRPC_LIBRARY=library)
+    daemon = serve("[server]\ntransfer_timeout_secs = 4\n", SNOOZE_GRPC_LIBRARY=library)
     big = request("echo", tensor("x", np.zeros((1, 2**18), np.float32)))  # 1 MiB there and back
     sent = itertools.count()
     hold = threading.Event()
@@ -192,7 +150,7 @@ def test_a_client_that_does_not_read_fills_no_memory_and_holds_nothing_up(
         next(call)
         before = processes.resident_bytes(daemon.pid)
         hold.wait(3)  # enough to send all of it, if it were read
-        assert processes.resident_bytes(daemon.pid) - before < 600 * 2**20
+        assert processes.resident_bytes(daemon.pid) - before < 200 * MIB
         hold.set()
         call.cancel()
         assert client.infer("echo", tensor("x", np.zeros((1, 1))))
@@ -253,6 +211,23 @@ def test_a_server_that_stops_refuses_new_calls(burning: Daemon) -> None:
         assert "shutting down" in failure.message
         assert isinstance(running.result(), Reply)
         assert burning.wait() == 0
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_daemon_that_is_killed_leaves_no_files(
+    serve: Serve, models_dir: Path, tmp_path: Path, library: str
+) -> None:
+    models.linear_model(models_dir / "iris.onnx")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    daemon = serve(SNOOZE_GRPC_LIBRARY=library, TMPDIR=str(temporary))
+    with Client(daemon.ready["grpc"]) as client:
+        stream = client.channel.stream_stream(INFER_STREAM)(itertools.repeat(GOOD))
+        next(stream)
+        daemon.tree()
+        daemon.send_signal(SIGKILL)
+        assert daemon.wait() == -SIGKILL
+    assert list(temporary.iterdir()) == []
 
 
 # Together with other transports

@@ -259,8 +259,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
             ge=1,
             le=_MANY,
             extra={"unit": "connections"},
-            description="The most HTTP connections at once. Beyond it, those that are slow or idle "
-            "make room for new ones.",
+            description="The most HTTP connections at once, and the most of gRPC. Beyond it, those "
+            "of HTTP that are slow or idle make room for new ones; of gRPC, new ones are closed.",
         ),
     ] = 4096
     keep_alive_secs: Annotated[
@@ -268,7 +268,10 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     ] = 60.0
     header_timeout_secs: Annotated[
         Timeout,
-        Meta(description="How long a client may take to send a request line and its headers."),
+        Meta(
+            description="How long a client may take to send a request line and its headers, or to "
+            "open a gRPC connection."
+        ),
     ] = 10.0
     transfer_timeout_secs: Annotated[
         Timeout,

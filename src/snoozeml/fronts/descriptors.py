@@ -12,14 +12,17 @@ _OTHERS: Final = 1024 + RESERVE
 """What is left for workers (a socket and a pipe each), model files and the reserve of clients."""
 
 
-def affordable(connections: int) -> int:
+def affordable(connections: int, fronts: int) -> int:
     """Raise the limit of this process as far as so many connections need and the system allows.
 
+    Args:
+        connections: how many each front is to have.
+
     Returns:
-        how many connections there may be; fewer than asked for with a warning.
+        how many each front may have; fewer than asked for with a warning.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = connections + _OTHERS
+    needed = fronts * connections + _OTHERS
     # RLIM_INFINITY is -1 in Python.
     if soft in range(needed):
         soft = needed if hard not in range(needed) else hard
@@ -27,7 +30,7 @@ def affordable(connections: int) -> int:
     if soft not in range(needed):
         return connections
     # Half for connections where there are not even enough for the others.
-    fewer = max(soft - _OTHERS, soft // 2)
+    fewer = max(soft - _OTHERS, soft // 2) // fronts
     _log.warning(
         "max_connections = %d needs %d file descriptors, but the limit is %d: taking no more than "
         "%d connections; raise it with ulimit -Hn or LimitNOFILE",

@@ -2,19 +2,23 @@
 
 It takes 17 MB, so it is started when the first of them comes. Until then there is only a socket;
 from then on bytes are carried between the two. There is one connection for each of a client's.
+
+The sockets' names are Linux's own, without files: a daemon that is killed leaves nothing behind.
+Whoever can connect to them can connect to the port, too.
 """
 
 import asyncio
 import contextlib
 import importlib
-import itertools
+import math
+import os
+import secrets
 import socket
-import tempfile
 from asyncio import StreamReader, StreamWriter
-from pathlib import Path
 from typing import Final
 
 from snoozeml.fronts.grpc.app import GrpcApp
+from snoozeml.fronts.grpc.limits import CallLimits
 from snoozeml.fronts.grpc.servers import GrpcServer
 
 _CHUNK_BYTES: Final = 256 * 1024
@@ -24,23 +28,24 @@ class Backstage:
     """A socket for pygrpc-native, and grpcio behind it once something has been passed on.
 
     Attributes:
-        path: of the socket, in a folder that only this user may enter.
+        name: of the socket, as the system writes it: a zero byte comes first.
     """
 
-    def __init__(self, app: GrpcApp, max_request_bytes: int) -> None:
+    def __init__(self, app: GrpcApp, limits: CallLimits) -> None:
         self._app = app
-        self._max_request_bytes = max_request_bytes
-        self._folder = tempfile.TemporaryDirectory(prefix="snoozeml-grpc-")
-        self.path: Final = str(Path(self._folder.name, "front"))
-        self._inner = str(Path(self._folder.name, "back"))
+        # Of clients that leave without having read their answers we are not told; they look slow.
+        # All are on this machine, where size takes no time.
+        self._limits = limits._replace(bytes_per_s=math.inf)
+        self._socket = _named_socket()
+        self.name: Final = os.fsdecode(self._socket.getsockname())
+        self._inner = f"snoozeml-{secrets.token_hex(8)}"
         self._starting = asyncio.Lock()
         self._listener: asyncio.Server | None = None
         self._server: GrpcServer | None = None
-        self._carrying: dict[str, asyncio.Task[None]] = {}
-        self._numbers = itertools.count()
+        self._carrying: set[asyncio.Task[None]] = set()
 
     async def listen(self) -> None:
-        self._listener = await asyncio.start_unix_server(self._accept, self.path)
+        self._listener = await asyncio.start_unix_server(self._accept, sock=self._socket)
 
     async def close(self) -> None:
         """Return when every call has ended. Cancelling this leaves them; `abort` cuts them."""
@@ -56,33 +61,19 @@ class Backstage:
     def _leave(self) -> None:
         if self._listener is not None:
             self._listener.close()
-        for task in list(self._carrying.values()):
+        for task in list(self._carrying):
             task.cancel()
-        self._folder.cleanup()
 
     def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
-        # The path that we connect from is what grpcio calls its client.
-        path = str(Path(self._folder.name, str(next(self._numbers))))
-        task = asyncio.get_running_loop().create_task(self._carry(path, reader, writer))
-        self._carrying[f"unix:{path}"] = task
-        task.add_done_callback(lambda _: self._forget(path))
+        task = asyncio.get_running_loop().create_task(self._carry(reader, writer))
+        self._carrying.add(task)
+        task.add_done_callback(self._carrying.discard)
 
-    def _forget(self, path: str) -> None:
-        del self._carrying[f"unix:{path}"]
-        Path(path).unlink(missing_ok=True)
-
-    def _cut(self, peer: str) -> None:
-        """Close the connection of a client that does not read. Its calls would stay for ever:
-        pygrpc-native does not tell of clients that leave meanwhile.
-        """
-        if peer in self._carrying:
-            self._carrying[peer].cancel()
-
-    async def _carry(self, path: str, reader: StreamReader, writer: StreamWriter) -> None:
+    async def _carry(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Carry bytes both ways until one side closes."""
         with contextlib.closing(writer), contextlib.suppress(OSError):
             await self._ensure_server()
-            inner_reader, inner_writer = await self._connect_from(path)
+            inner_reader, inner_writer = await self._connect()
             with contextlib.closing(inner_writer):
                 ways = [
                     asyncio.create_task(_copy(reader, inner_writer)),
@@ -94,11 +85,9 @@ class Backstage:
                     for way in ways:
                         way.cancel()
 
-    async def _connect_from(self, path: str) -> tuple[StreamReader, StreamWriter]:
-        sock = socket.socket(socket.AF_UNIX)
-        sock.setblocking(False)
-        sock.bind(path)
-        await asyncio.get_running_loop().sock_connect(sock, self._inner)
+    async def _connect(self) -> tuple[StreamReader, StreamWriter]:
+        sock = _named_socket()  # so that grpcio can tell its clients apart
+        await asyncio.get_running_loop().sock_connect(sock, f"\0{self._inner}")
         return await asyncio.open_unix_connection(sock=sock)
 
     async def _ensure_server(self) -> None:
@@ -107,11 +96,17 @@ class Backstage:
                 return
             # Importing it takes a tenth of a second, for which the loop must not stand still.
             grpcio = await asyncio.to_thread(importlib.import_module, "snoozeml.fronts.grpc.grpcio")
-            server: GrpcServer = grpcio.GrpcioServer(
-                f"unix:{self._inner}", self._max_request_bytes, on_stalled=self._cut
-            )
+            server: GrpcServer = grpcio.GrpcioServer(f"unix-abstract:{self._inner}", self._limits)
             await server.start(self._app)
             self._server = server
+
+
+def _named_socket() -> socket.socket:
+    """One with a name that the kernel has chosen; see unix(7), Autobind feature."""
+    sock = socket.socket(socket.AF_UNIX)
+    sock.setblocking(False)
+    sock.bind("")
+    return sock
 
 
 async def _copy(reader: StreamReader, writer: StreamWriter) -> None:

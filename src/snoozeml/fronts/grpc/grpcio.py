@@ -3,32 +3,49 @@
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, Final, NoReturn
 
-# Our forks only execute another program, for which grpcio need not prepare. Where it did, a fresh
-# child's standard input was now and then closed before its job could be written to it; it has not
-# been seen since. grpcio reads this once, when it is imported.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+# Our forks only execute another program. Where grpcio prepares for more, it closes and opens
+# descriptors in the child and starts threads there, which talk to the clients of the daemon: beside
+# streams, 17 of 528 children lost their standard input, and a client was sent nonsense. Without,
+# none of 546. grpcio reads this once, when it is imported.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 import grpc
 import grpc.aio
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME, enable_server_reflection
 
+from snoozeml.errors import RequestTimeout
 from snoozeml.fronts.grpc.app import GrpcApp
 from snoozeml.fronts.grpc.calls import Call, Failure, Streaming, Unary
+from snoozeml.fronts.grpc.hanging_up import hang_up
+from snoozeml.fronts.grpc.limits import CALLS_AT_ONCE, METADATA_BYTES, CallLimits, milliseconds
 from snoozeml.fronts.grpc.status import failure_of
 from snoozeml.fronts.tls import TlsFiles
 from snoozeml.wire.proto import health_pb2, oip_pb2, pool, snoozeml_pb2
 
+# A client that leaves while its call ends is no error of ours.
+logging.getLogger("grpc._cython.cygrpc").addFilter(
+    lambda record: not record.getMessage().startswith("ExecuteBatchError raised in core")
+)
+
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 _NO_MESSAGE: Final = Failure(13, "Missing request message.", ())  # as pygrpc-native says it
-_STALLED_S: Final = 20.0
-"""How long a stream's client may leave an answer unread."""
+_PINGS_MS: Final = 10_000
+"""How often a client may ping; keepalive in earnest pings less often."""
 
+_NOT_BEGUN: Final = 16 * 1024
+"""Calls of all clients that have come and that the loop has not taken up yet."""
+
+_TOO_SLOW: Final = (
+    "the message did not come to an end in the time that the largest may take "
+    "(transfer_timeout_secs, max_request_bytes, min_transfer_rate)"
+)
 _FOR_EVER_S: Final = 24 * 3600.0
 
 _SERVICES: Final = (
@@ -45,29 +62,16 @@ class GrpcioServer:
     """See `servers.GrpcServer`.
 
     Args:
-        address: numeric, with a port, of which 0 takes a free one; or `unix:` and a path.
+        address: numeric, with a port, of which 0 takes a free one; or `unix-abstract:` and a name.
         tls: the certificate to show; None: no TLS.
-        on_stalled: called with the address of a client that does not read what a stream sends.
 
     Raises:
         OSError: the address cannot be had.
     """
 
-    def __init__(
-        self,
-        address: str,
-        max_request_bytes: int,
-        tls: TlsFiles | None = None,
-        on_stalled: Callable[[str], None] = lambda peer: None,
-    ) -> None:
-        self._on_stalled = on_stalled
-        self._server = grpc.aio.server(
-            options=[
-                ("grpc.max_receive_message_length", max_request_bytes),
-                ("grpc.max_send_message_length", -1),  # the handlers see to that
-                ("grpc.so_reuseport", 0),  # an address that is in use is an error
-            ],
-        )
+    def __init__(self, address: str, limits: CallLimits, tls: TlsFiles | None = None) -> None:
+        self._limits = limits
+        self._server = grpc.aio.server(options=_options(limits))
         try:
             if tls is None:
                 port = self._server.add_insecure_port(address)
@@ -79,7 +83,7 @@ class GrpcioServer:
 
     async def start(self, app: GrpcApp) -> None:
         """Accept connections."""
-        self._server.add_generic_rpc_handlers([_Methods(app, self._on_stalled)])
+        self._server.add_generic_rpc_handlers([_Methods(app, self._limits)])
         enable_server_reflection(_SERVICES, self._server, pool.Default())
         await self._server.start()
 
@@ -97,9 +101,9 @@ class GrpcioServer:
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no types
     """An application as grpcio asks for it."""
 
-    def __init__(self, app: GrpcApp, on_stalled: Callable[[str], None]) -> None:
+    def __init__(self, app: GrpcApp, limits: CallLimits) -> None:
         self._app = app
-        self._on_stalled = on_stalled
+        self._limits = limits
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         path: str = handler_call_details.method
@@ -112,40 +116,65 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no t
         return None
 
     async def _unary(self, handler: Unary, _messages: Any, context: Any) -> None:
-        call, body = _call(context), await context.read()
+        call = _call(context)
+        try:
+            async with asyncio.timeout(self._limits.transfer_s(self._limits.message_bytes)):
+                body = await context.read()
+        except TimeoutError:
+            await _abort(context, failure_of(RequestTimeout(_TOO_SLOW), call))
         if body is grpc.aio.EOF:
             await _abort(context, _NO_MESSAGE)
         outcome = await self._app.answer(handler, call, body)
         if isinstance(outcome, Failure):
             await _abort(context, outcome)
         context.set_trailing_metadata(tuple(outcome.trailing))
-        await _write(context, outcome.body)
+        await self._write(context, outcome.body)
 
     async def _stream(
         self, handler: Streaming, messages: AsyncIterator[bytes], context: Any
     ) -> None:
-        call, serving = _call(context), asyncio.current_task()
-        assert serving is not None
-
-        async def write(message: bytes) -> None:
-            try:
-                async with asyncio.timeout(_STALLED_S):
-                    await _write(context, message)
-            except TimeoutError:
-                # To end the call in order would mean to wait for the client, too.
-                serving.cancel()
-                self._on_stalled(context.peer())
-
+        call = _call(context)
         try:
-            await handler(call, messages, write)
+            await handler(call, messages, partial(self._write, context))
         except Exception as error:  # whatever it is, the client must hear of it
             await _abort(context, failure_of(error, call))
 
+    async def _write(self, context: Any, message: bytes) -> None:
+        with contextlib.suppress(grpc.aio.InternalError):  # as if it came before the client left
+            try:
+                async with asyncio.timeout(self._limits.transfer_s(len(message))):
+                    await context.write(message)
+            except TimeoutError:
+                # However the call were ended, grpcio would keep the message until it is read.
+                hang_up(context.peer())
+                await asyncio.get_running_loop().create_future()  # until grpcio has noticed
 
-async def _write(context: Any, message: bytes) -> None:
-    # The client has left; the cancellation that tells so is on its way.
-    with contextlib.suppress(grpc.aio.InternalError):
-        await context.write(message)
+
+def _options(limits: CallLimits) -> list[tuple[str, int]]:
+    """Limits as grpcio knows them; those that are not named here are right as they are."""
+    keep_alive_ms, pong_ms = map(milliseconds, (limits.keep_alive_s, limits.transfer_timeout_s))
+    return [
+        ("grpc.max_receive_message_length", limits.message_bytes),
+        ("grpc.max_send_message_length", -1),  # the handlers see to that
+        ("grpc.so_reuseport", 0),  # an address that is in use is an error
+        ("grpc.max_allowed_incoming_connections", limits.connections),
+        ("grpc.max_concurrent_streams", CALLS_AT_ONCE),
+        # Beyond that, honest clients are refused by chance, and in no words.
+        ("grpc.server.max_pending_requests", _NOT_BEGUN),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * _NOT_BEGUN),
+        # One limit, not a range within which chance decides.
+        ("grpc.max_metadata_size", METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", METADATA_BYTES),
+        ("grpc.server_handshake_timeout_ms", milliseconds(limits.header_timeout_s)),
+        ("grpc.max_connection_idle_ms", keep_alive_ms),
+        # Clients that have gone without a word are found out while they have calls.
+        ("grpc.keepalive_time_ms", keep_alive_ms),
+        ("grpc.keepalive_timeout_ms", pong_ms),
+        ("grpc.http2.ping_timeout_ms", pong_ms),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", _PINGS_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]
 
 
 def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:

@@ -9,6 +9,7 @@ from snoozeml.core.request import Codec, InferenceRequest, InferenceResult
 from snoozeml.errors import Internal, PayloadTooLarge, ShuttingDown, SnoozeError
 from snoozeml.fronts.grpc.calls import Answer, Call, Metadata, Write
 from snoozeml.fronts.grpc.heads import Head, head_of_oip, head_of_v1
+from snoozeml.fronts.grpc.room import Room
 from snoozeml.fronts.grpc.status import failure_of, request_id_of
 from snoozeml.fronts.manners import fails_fast
 from snoozeml.lifecycle.dispatch import Ticket
@@ -17,10 +18,6 @@ from snoozeml.serving.auth import Action, Authoriser
 from snoozeml.serving.inference import Serving
 from snoozeml.serving.versions import check_version
 from snoozeml.wire.protobuf import tag, varint
-
-_AT_ONCE: Final = 256
-"""Messages of one stream that are neither answered nor refused; a client that does not read its
-answers is not read from, either."""
 
 _LATEST: Final = float("inf")
 
@@ -79,7 +76,8 @@ class InferenceCalls:
     ) -> None:
         # Who has nothing to show ends here, rather than at each message.
         self._authoriser.check(call.credentials, Action.INFERENCE)
-        await _Stream(self, dialect, call, write).run(messages, self._serving)
+        room = Room(self._max_bytes)
+        await _Stream(self, dialect, call, write, room).run(messages, self._serving)
 
     def submit(self, codec: Codec, head: Head, call: Call, body: bytes) -> Ticket:
         """Ask a model.
@@ -136,14 +134,19 @@ class _Unary:
 
 
 class _Stream:
-    """One call of many requests, each answered as soon as its answer is there."""
+    """One call of many requests, each answered as soon as its answer is there.
 
-    def __init__(self, calls: InferenceCalls, dialect: _Dialect, call: Call, write: Write) -> None:
+    A client that does not read its answers is not read from, either.
+    """
+
+    def __init__(
+        self, calls: InferenceCalls, dialect: _Dialect, call: Call, write: Write, room: Room
+    ) -> None:
         self._calls = calls
         self._dialect = dialect
         self._call = call
         self._write = write
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._room = room
         self._writing = asyncio.Lock()
 
     async def run(self, messages: AsyncIterator[bytes], serving: Serving) -> None:
@@ -167,10 +170,19 @@ class _Stream:
 
     async def _read(self, messages: AsyncIterator[bytes], tasks: asyncio.TaskGroup) -> None:
         async for body in messages:
-            await self._room.acquire()
+            await self._room.enter(len(body))
             tasks.create_task(self._answer(body))
+            del body  # or it would stay until the next one comes
 
     async def _answer(self, body: bytes) -> None:
+        message, size_bytes = await self._outcome(body), len(body)
+        del body
+        self._room.answered(size_bytes, len(message))
+        async with self._writing:
+            await self._write(message)
+        self._room.leave(len(message))
+
+    async def _outcome(self, body: bytes) -> bytes:
         dialect, request_id = self._dialect, ""
         try:
             head = dialect.head(body)
@@ -178,15 +190,12 @@ class _Stream:
             ticket = self._calls.submit(dialect.codec, head, self._call, body)
             result = await ticket.outcome()
             self._calls.check_size("answer", len(result.body))
-            message = dialect.answer(result.body)
+            return dialect.answer(result.body)
         except SnoozeError as error:
-            message = dialect.refusal(request_id, error)
+            return dialect.refusal(request_id, error)
         except Exception as error:
             internal = Internal(failure_of(error, self._call).message)
-            message = dialect.refusal(request_id, internal)
-        async with self._writing:
-            await self._write(message)
-        self._room.release()
+            return dialect.refusal(request_id, internal)
 
 
 def _trailing(result: InferenceResult, call: Call) -> Metadata:

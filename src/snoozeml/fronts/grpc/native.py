@@ -16,6 +16,7 @@ from snoozeml.core.request import InferenceResult
 from snoozeml.fronts.grpc.app import GrpcApp
 from snoozeml.fronts.grpc.backstage import Backstage
 from snoozeml.fronts.grpc.calls import Answer, Asking, Call, Failure, Unary
+from snoozeml.fronts.grpc.limits import CALLS_AT_ONCE, METADATA_BYTES, CallLimits, milliseconds
 from snoozeml.fronts.grpc.status import failure_of
 from snoozeml.lifecycle.dispatch import Ticket
 
@@ -36,10 +37,19 @@ class NativeServer:
         OSError: the address cannot be had.
     """
 
-    def __init__(self, address: str, max_request_bytes: int) -> None:
-        self._front = NativeGrpcFront(address, [], io_threads=_IO_THREADS, call_details=True)
+    def __init__(self, address: str, limits: CallLimits) -> None:
+        self._front = NativeGrpcFront(
+            address,
+            [],
+            io_threads=_IO_THREADS,
+            call_details=True,
+            keepalive_time_ms=milliseconds(limits.keep_alive_s),
+            keepalive_timeout_ms=milliseconds(limits.transfer_timeout_s),
+            max_concurrent_streams=CALLS_AT_ONCE,
+            max_metadata_size=METADATA_BYTES,
+        )
         self.address: Final = f"{address.rpartition(':')[0]}:{self._front.bound_port}"
-        self._max_request_bytes = max_request_bytes
+        self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._calls: dict[int, asyncio.Future[Any]] = {}
 
@@ -48,9 +58,9 @@ class NativeServer:
         numbers = self._front.add_methods([(path, False) for path in app.unary])
         handlers = [(handler, app.asking.get(path)) for path, handler in app.unary.items()]
         self._handlers = dict(zip(numbers, handlers, strict=True))
-        self._backstage = Backstage(app, self._max_request_bytes)
+        self._backstage = Backstage(app, self._limits)
         await self._backstage.listen()
-        self._front.set_fallback(self._backstage.path)
+        self._front.set_fallback(self._backstage.name)
         self._front.start()
         threading.Thread(target=self._receive, name="grpc", daemon=True).start()
 

@@ -1,6 +1,7 @@
 """Which library serves."""
 
 import importlib
+import sys
 from importlib.util import find_spec
 from ipaddress import ip_address
 from typing import Final, Literal, Protocol
@@ -9,6 +10,7 @@ from snoozeml.config.keys import ConfigError
 from snoozeml.config.schema import ServerConfig
 from snoozeml.fronts.addresses import cannot_listen, resolve, written
 from snoozeml.fronts.grpc.app import GrpcApp
+from snoozeml.fronts.grpc.limits import CallLimits
 from snoozeml.fronts.tls import TlsFiles
 
 Library = Literal["auto", "native", "grpcio"]
@@ -41,7 +43,9 @@ class GrpcServer(Protocol):
     async def abort(self) -> None: ...
 
 
-def listen_for_grpc(config: ServerConfig, tls: TlsFiles | None) -> GrpcServer | None:
+def listen_for_grpc(
+    config: ServerConfig, limits: CallLimits, tls: TlsFiles | None
+) -> GrpcServer | None:
     """Take the address for gRPC; None: it is not to be served.
 
     Raises:
@@ -56,7 +60,7 @@ def listen_for_grpc(config: ServerConfig, tls: TlsFiles | None) -> GrpcServer | 
     serve = getattr(importlib.import_module(module), name)  # the other one stays out of memory
     more = () if tls is None else (tls,)
     try:
-        server: GrpcServer = serve(written(address, port), config.max_request_bytes, *more)
+        server: GrpcServer = serve(written(address, port), limits, *more)
     except OSError as error:
         failure = cannot_listen(host, port, error)
         hint = "for gRPC; --grpc-port takes another port, --no-grpc none"
@@ -72,10 +76,12 @@ def _chosen(library: Library, address: str, tls: TlsFiles | None) -> Library:
         if library == "native":
             raise ConfigError("grpc_library: native has no TLS; take grpcio, or leave it out")
         return "grpcio"
-    is_installed = find_spec("pygrpc_native") is not None
-    if library == "native" and not is_installed:
-        raise ConfigError("grpc_library: native needs pygrpc-native: pip install pygrpc-native")
+    is_there = sys.platform == "linux" and find_spec("pygrpc_native") is not None
+    if library == "native" and not is_there:
+        raise ConfigError(
+            "grpc_library: native needs Linux and pygrpc-native: pip install pygrpc-native"
+        )
     if library == "auto":
         is_home = ip_address(address.partition("%")[0]).is_loopback
-        return "native" if is_installed and is_home else "grpcio"
+        return "native" if is_there and is_home else "grpcio"
     return library
