@@ -1,7 +1,6 @@
 """Requests of every transport meet in one queue, and so in one batch."""
 
 import json
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +13,7 @@ from e2e import grpc_client
 from e2e.client import tensor
 from e2e.conftest import Serve
 from e2e.daemon import Daemon
-from e2e.eventually import eventually
+from e2e.gate import Gate, until_waiting
 from python_models import python_model
 from snoozeml.wire.proto.oip_pb2 import ModelInferRequest, ModelInferResponse
 
@@ -82,18 +81,13 @@ def test_batches_are_larger_than_one_transport_could_make_them(
     serve: Serve, models_dir: Path, library: str
 ) -> None:
     """The model does not get ready before all of them wait for it."""
-    gate = models_dir.parent / "gate"
-    os.mkfifo(gate)
-    python_model(models_dir / "patient", load=f"open({str(gate)!r}).close()")
+    gate = Gate(models_dir.parent / "gate")
+    python_model(models_dir / "patient", load=gate.load)
     daemon = serve("[defaults]\nmax_batch_size = 32\n", SNOOZE_GRPC_LIBRARY=library)
-
-    def waiting() -> int:
-        return int(daemon.model("patient")["queue_depth"])
-
     with ThreadPoolExecutor(CLIENTS) as pool:
         answers = [pool.submit(ask_by_turns, daemon, number) for number in range(CLIENTS)]
-        eventually(lambda: waiting() == CLIENTS, "all wait in the daemon")
-        gate.open("w").close()
+        until_waiting(daemon, "patient", CLIENTS)
+        gate.open()
         for answer in answers:
             row, doubled = answer.result()
             np.testing.assert_array_equal(doubled.ravel(), row.ravel() * 2)
