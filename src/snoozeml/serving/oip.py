@@ -23,7 +23,7 @@ from snoozeml.telemetry.statistics import Durations, Histogram, ModelStatistics
 
 _EXTENSIONS: Final = [
     "binary_tensor_data", "classification", "model_configuration", "model_repository",
-    "parameters", "schedule_policy", "statistics",
+    "model_repository(unload_dependents)", "parameters", "schedule_policy", "statistics",
 ]  # fmt: skip
 """Those of which every part that we advertise works; clients read this list."""
 
