@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snoozeml.config.keys import DEFAULTS_KEYS, MODEL_KEYS, SERVER_KEYS
@@ -249,7 +249,6 @@ def test_the_strategies_cover_every_key() -> None:
     assert VALUES.keys() == DEFAULTS_KEYS.keys() & MODEL_KEYS.keys()
 
 
-@settings(deadline=None)
 @given(flags=FLAG_LAYER, environ=LAYER, entry=LAYER, defaults=LAYER)
 def test_the_first_layer_that_gives_a_setting_wins(
     flags: dict[str, Any], environ: dict[str, Any], entry: dict[str, Any], defaults: dict[str, Any]
@@ -275,7 +274,6 @@ def _assert_layered(model: ModelConfig, layers: list[dict[str, Any]]) -> None:
         assert getattr(model, key) == (given_by or [getattr(built_in, key)])[0]
 
 
-@settings(deadline=None)
 @given(entry=LAYER)
 def test_a_resolved_model_written_down_loads_as_itself(entry: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
