@@ -118,8 +118,7 @@ def _check(value: object, field: FieldInfo, name: str, base: Path, strict: bool)
     try:
         checked = msgspec.convert(value, field.type, strict=strict, dec_hook=_to_path)
     except (msgspec.ValidationError, OverflowError, UnicodeEncodeError):
-        shown = Secret("") if _is_secret(field) else value
-        raise wrong_value(name, shown, expected(field)) from None
+        raise wrong_value(name, _shown(value, field), expected(field)) from None
     if isinstance(checked, Path):
         path = absolute(checked, base)
         if not is_text(str(path)):
@@ -127,8 +126,13 @@ def _check(value: object, field: FieldInfo, name: str, base: Path, strict: bool)
         return path
     texts = checked if isinstance(checked, tuple) else (checked,)
     if not all(is_text(text) for text in texts if isinstance(text, str)):  # JSON can say so
-        raise wrong_value(name, checked, f"{expected(field)}, in valid UTF-8")
+        raise wrong_value(name, _shown(value, field), f"{expected(field)}, in valid UTF-8")
     return checked
+
+
+def _shown(value: object, field: FieldInfo) -> object:
+    """What a message may show of a value."""
+    return Secret("") if _is_secret(field) else value
 
 
 def wrong_value(name: str, value: object, wanted: str) -> ConfigError:

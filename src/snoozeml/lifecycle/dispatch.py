@@ -56,6 +56,7 @@ class Ticket:
 
     Attributes:
         answer: resolves to an `InferenceResult`, or raises a `SnoozeError`.
+        level: see `Queue`.
         settled: it has been answered or withdrawn, and counts no more.
         woke_model: this request found the model asleep and caused the load.
     """
