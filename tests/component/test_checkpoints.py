@@ -303,3 +303,22 @@ def test_links_to_a_checkpoint_elsewhere_are_followed(
     (folder / FILE).unlink()
     (folder / FILE).symlink_to("../other/0")
     assert plan_of(folder, tmp_path).weights_folder != plan.weights_folder, "the link leads on"
+
+
+@pytest.mark.parametrize("name", ["bert-sequence-classification", "vit-image-classification"])
+def test_classifiers_know_what_their_classes_are_called(
+    golden: Callable[[str], Path], tmp_path: Path, name: str
+) -> None:
+    folder = golden(name)
+    (logits,) = plan_of(folder, tmp_path / "cache").signature.outputs
+    labels = {str(number): f"kind {number}" for number in range(int(str(logits.shape[-1])))}
+    configure(folder, id2label=labels)
+    assert plan_of(folder, tmp_path / "cache").signature.labels == tuple(labels.values())
+    configure(folder, id2label={"0": "only one"})
+    assert plan_of(folder, tmp_path / "cache").signature.labels == ()
+
+
+def test_models_without_classes_have_no_names_for_them(
+    golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    assert plan_of(golden("bert"), tmp_path / "cache").signature.labels == ()

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import models
-from e2e import client as http
 from e2e import processes
 from e2e.conftest import Serve
 from e2e.daemon import Daemon
@@ -28,7 +27,6 @@ from e2e.grpc_client import (
     Client,
     Refused,
     Reply,
-    outputs,
     refused,
     request,
     tensor,
@@ -228,37 +226,6 @@ def test_a_daemon_that_is_killed_leaves_no_files(
         daemon.send_signal(SIGKILL)
         assert daemon.wait() == -SIGKILL
     assert list(temporary.iterdir()) == []
-
-
-# Together with other transports
-
-
-def test_http_and_grpc_share_batches(serve: Serve, models_dir: Path) -> None:
-    """Neither transport alone has as many rows under way as the largest batches hold."""
-    models.identity_model(models_dir / "echo.onnx")
-    settings = "[defaults]\nbatching = 'fixed'\nmax_batch_size = 16\nmax_batch_delay_ms = 200\n"
-    daemon = serve(settings)
-    assert daemon.infer("echo", http.tensor("x", [1, 1], [0])).status == 200
-
-    connection = Client(daemon.ready["grpc"])
-
-    def over_http(number: int) -> tuple[int, float]:
-        reply = daemon.infer("echo", http.tensor("x", [1, 1], [number]))
-        return int(reply.headers["x-snooze-batch-size"]), reply.outputs()["y"][0]
-
-    def over_grpc(number: int) -> tuple[int, float]:
-        reply = connection.call(INFER, request("echo", tensor("x", np.array([[number]]))))
-        assert isinstance(reply, Reply)
-        return int(reply.trailing["x-snooze-batch-size"]), outputs(reply.body)["y"].item()
-
-    with connection, ThreadPoolExecutor(16) as pool:
-        answers = [
-            pool.submit(over_http if number % 2 else over_grpc, number) for number in range(16)
-        ]
-        for number, answer in enumerate(answers):
-            rows, value = answer.result()
-            assert value == number
-            assert rows > 8
 
 
 def test_ports_and_switches(serve: Serve, models_dir: Path) -> None:

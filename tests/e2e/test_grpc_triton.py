@@ -57,7 +57,8 @@ def test_live_and_ready(triton: Any) -> None:
 def test_what_the_server_is(triton: Any) -> None:
     server = triton.get_server_metadata()
     assert server.name == "snoozeml"
-    assert "statistics" in server.extensions
+    promised = {"model_repository(unload_dependents)", "schedule_policy", "statistics"}
+    assert promised <= set(server.extensions)
 
 
 def test_what_a_model_takes_and_gives(triton: Any) -> None:

@@ -42,7 +42,7 @@ def test_health_and_metadata(client: Any) -> None:
     assert client.is_server_ready()
     about = client.get_server_metadata()
     assert about["name"] == "snoozeml"
-    assert {"binary_tensor_data", "classification", "statistics"} <= set(about["extensions"])
+    assert {"binary_tensor_data", "schedule_policy", "statistics"} <= set(about["extensions"])
     assert not set(about["extensions"]) & {"system_shared_memory", "trace", "logging", "sequence"}
     assert client.is_model_ready("iris")
     assert client.is_model_ready("iris", "1")

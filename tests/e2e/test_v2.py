@@ -1,6 +1,5 @@
 """`/v2` byte by byte: its routes, its bodies, and what is wrong with them."""
 
-import asyncio
 import gzip
 import json
 import zlib
@@ -14,7 +13,7 @@ import pytest
 
 import models
 from e2e import processes
-from e2e.client import AsyncConnection, Reply, infer_body, tensor
+from e2e.client import Reply, infer_body, tensor
 from e2e.conftest import Serve
 from e2e.daemon import Daemon, path
 from e2e.eventually import eventually
@@ -355,38 +354,3 @@ def test_what_large_bodies_took_is_given_back_when_the_model_sleeps(
         list(clients.map(ask, range(12)))
     daemon.control("echo", "unload")
     assert processes.private_bytes(daemon.pid) - before < 8 * MEBIBYTE
-
-
-# Together with /v1
-
-
-def test_batches_mix_clients_of_both_dialects(serve: Serve, models_dir: Path) -> None:
-    models.identity_model(models_dir / "echo.onnx")
-    daemon = serve(
-        '[defaults]\nmax_batch_size = 64\nbatching = "fixed"\nmax_batch_delay_ms = 300\n'
-    )
-
-    async def ask(connection: AsyncConnection, number: int) -> Reply:
-        array = np.full((1, 3), number, np.float32)
-        if number % 2:
-            body, headers = binary("x", array)
-            return await connection.request("POST", url("echo"), body, headers)
-        body = infer_body(tensor("x", [1, 3], array.tolist()))
-        return await connection.request("POST", path("echo", "infer"), body)
-
-    async def run() -> list[Reply]:
-        connections = [await daemon.connect_async() for _ in range(32)]
-        try:
-            return await asyncio.gather(*map(ask, connections, range(32)))
-        finally:
-            for connection in connections:
-                connection.close()
-
-    daemon.control("echo", "load")
-    replies = asyncio.run(run())
-    for number, reply in enumerate(replies):
-        if number % 2:
-            assert parts(reply)[1] == np.full(3, number, np.float32).tobytes()
-        else:
-            assert reply.outputs() == {"y": [number] * 3}
-    assert max(int(reply.headers["x-snooze-batch-size"]) for reply in replies) > 16

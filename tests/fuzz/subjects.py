@@ -29,6 +29,7 @@ from snoozeml.core.tensors import Signature, TensorSpec
 from snoozeml.core.unpacking import UnpackJob
 from snoozeml.errors import Internal, SnoozeError
 from snoozeml.fronts.http.compression import inflate
+from snoozeml.fronts.http.priority import priority_in
 from snoozeml.fronts.http.request import Request
 from snoozeml.fronts.http.time_limits import IN_V1, IN_V2
 from snoozeml.fronts.http.upload_form import read_form
@@ -229,12 +230,18 @@ _OIP_GRPC: Final = (
 )
 
 
-_LIMITS: Final = ({"timeout_ms": 100}, {"parameters": {"timeout": 1000}}, _V1[0], _V2[0])
+_LIMITS: Final = (
+    {"timeout_ms": 100},
+    {"parameters": {"timeout": 1000, "priority": 3}},
+    _V1[0],
+    _V2[0],
+)
 
 
 def _read_limits(body: bytes, _: Path) -> None:
     for limits in (IN_V1, IN_V2):
         limits.asked_for(Request({"headers": []}), [body[:50], body[50:]])
+    assert priority_in([body[:50], body[50:]]) >= 0
 
 
 def _inflate(body: bytes, _: Path) -> None:

@@ -144,7 +144,25 @@ def _entry(raw_id: str, value: object, path: Path) -> Entry:
         raise ConfigError(f"{name}: is not a possible model id: {why}")
     settings = _need_table(value, name)
     _refuse_tables_inside(settings, model_id, name)
+    if isinstance(labels := settings.get("labels"), str):
+        settings = settings | {"labels": _lines(path.parent / labels, f"{name}.labels")}
     return Entry(id=model_id, settings=_table(settings, MODEL_KEYS, name, path), name=name)
+
+
+def _lines(path: Path, name: str) -> list[str]:
+    """The lines of a file that a key names."""
+    try:
+        if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+            raise ConfigError(f"{name}: {path}: is not a regular file")
+        return path.read_text(encoding="utf-8-sig").splitlines()
+    except OSError as error:
+        raise ConfigError(f"{name}: {path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{name}: {path}: is not UTF-8 text: byte {error.start} is wrong"
+        ) from error
+    except ValueError as error:  # NUL, or half a surrogate pair
+        raise wrong_value(name, str(path), "a path") from error
 
 
 def _refuse_tables_inside(settings: dict[str, Any], model_id: str, name: str) -> None:

@@ -29,7 +29,7 @@ def _without(keys: Keys, *names: str) -> Keys:
 SERVER_KEYS: Final = _without(_SERVER, "config_path", "max_loaded_models")
 MODEL_KEYS: Final = _without(_MODEL, "id", "format")
 DEFAULTS_KEYS: Final = {
-    **_without(MODEL_KEYS, "path", "description"),
+    **_without(MODEL_KEYS, "path", "description", "labels"),
     "max_loaded_models": _SERVER["max_loaded_models"],
 }
 OUTER_KEYS: Final = {**_SERVER, **DEFAULTS_KEYS}
@@ -118,14 +118,21 @@ def _check(value: object, field: FieldInfo, name: str, base: Path, strict: bool)
     try:
         checked = msgspec.convert(value, field.type, strict=strict, dec_hook=_to_path)
     except (msgspec.ValidationError, OverflowError, UnicodeEncodeError):
-        shown = Secret("") if _is_secret(field) else value
-        raise wrong_value(name, shown, expected(field)) from None
-    if not isinstance(checked, Path):
-        return checked
-    path = absolute(checked, base)
-    if not is_text(str(path)):
-        raise wrong_value(name, str(path), "a path that is valid UTF-8")
-    return path
+        raise wrong_value(name, _shown(value, field), expected(field)) from None
+    if isinstance(checked, Path):
+        path = absolute(checked, base)
+        if not is_text(str(path)):
+            raise wrong_value(name, str(path), "a path that is valid UTF-8")
+        return path
+    texts = checked if isinstance(checked, tuple) else (checked,)
+    if not all(is_text(text) for text in texts if isinstance(text, str)):  # JSON can say so
+        raise wrong_value(name, _shown(value, field), f"{expected(field)}, in valid UTF-8")
+    return checked
+
+
+def _shown(value: object, field: FieldInfo) -> object:
+    """What a message may show of a value."""
+    return Secret("") if _is_secret(field) else value
 
 
 def wrong_value(name: str, value: object, wanted: str) -> ConfigError:

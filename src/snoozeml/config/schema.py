@@ -52,6 +52,15 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     ]
     format: Format
     description: Annotated[str, Meta(description="Shown beside the model; for people.")] = ""
+    labels: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="What the model's classes are called, in their order: for the "
+            "`classification` of the Open Inference Protocol. In a file, relative to the folder of "
+            "the configuration file, each stands on a line of its own.",
+            extra={"expected": "a list of texts, or a path", "default": "the checkpoint's own"},
+        ),
+    ] = ()
     pinned: Annotated[bool, Meta(description="Load the model at start and never let it sleep.")] = (
         False
     )

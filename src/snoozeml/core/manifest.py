@@ -37,6 +37,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         python: the interpreter to run it: absolute, relative to the folder, or a command's name;
             None: ours.
         env: variables for its process.
+        bytes_as: what the elements of BYTES are in `predict`; text is all that `str` takes.
         batching: whether requests may be merged along axis 0.
         inputs, outputs: None: whatever requests bring and `predict` gives.
     """
@@ -46,6 +47,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tensor_format: Literal["numpy", "raw"] = "numpy"
     python: _Name | None = None
     env: dict[_Name, str] = {}
+    bytes_as: Literal["str", "bytes"] = "str"
     batching: bool | Literal["on", "off"] = True
     inputs: tuple[DeclaredTensor, ...] | None = None
     outputs: tuple[DeclaredTensor, ...] | None = None
@@ -83,6 +85,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             outputs=tuple(tensor.spec(axis) for tensor in self.outputs or ()),
             open_inputs=self.inputs is None,
             open_outputs=self.outputs is None,
+            takes_any_bytes=self.bytes_as == "bytes",
         )
         return signature, "merge" if merges else "alone"
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from snoozeml.core.manifest import Manifest
 from snoozeml.core.tensors import Batching, Signature
@@ -63,6 +64,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     manifest: Manifest | None = None
     packed_graph: str | None = None
     packing_bytes: int = 0
+
+    def labelled(self, labels: tuple[str, ...]) -> Self:
+        """With these names of classes instead of its own, if there are any."""
+        if not labels:
+            return self
+        return replace(self, signature=replace(self.signature, labels=labels))
 
 
 class Origin(NamedTuple):

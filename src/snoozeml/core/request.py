@@ -21,10 +21,11 @@ class InferenceRequest:
         body: the undecoded body, in the pieces it arrived in.
         arrived_at: monotonic seconds at which the front had the whole request.
         deadline: monotonic seconds after which nobody wants the answer.
+        priority: 1 is served first, then 2, and so on; 0: this request asks for nothing special.
         fail_fast: the answer is not worth waiting for a load; the load is started all the same.
     """
 
-    __slots__ = ("arrived_at", "body", "codec", "deadline", "fail_fast", "model_id")
+    __slots__ = ("arrived_at", "body", "codec", "deadline", "fail_fast", "model_id", "priority")
 
     def __init__(
         self,
@@ -34,6 +35,7 @@ class InferenceRequest:
         arrived_at: float,
         deadline: float,
         *,
+        priority: int = 0,
         fail_fast: bool = False,
     ) -> None:
         self.model_id: Final = model_id
@@ -41,6 +43,7 @@ class InferenceRequest:
         self.body: Final = body
         self.arrived_at: Final = arrived_at
         self.deadline: Final = deadline
+        self.priority: Final = priority
         self.fail_fast: Final = fail_fast
 
 

@@ -67,12 +67,16 @@ class Signature(msgspec.Struct, frozen=True):
         open_inputs: the model does not say what it takes; each request names its inputs, and
             `inputs` is empty. So with `open_outputs` and what each run gives. If batches may be
             merged, then along axis 0 of whatever comes.
+        takes_any_bytes: elements of inputs of BYTES need not be text.
+        labels: what the classes are called; of outputs that have as many values per row.
     """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     open_inputs: bool = False
     open_outputs: bool = False
+    takes_any_bytes: bool = False
+    labels: tuple[str, ...] = ()
 
     @property
     def is_open(self) -> bool:

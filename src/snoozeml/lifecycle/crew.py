@@ -250,7 +250,7 @@ class Crew:
         cores = max(1, around.cores // (self.size + 1))
         spec = WorkerSpec(
             model_id=config.id,
-            plan=plan,
+            plan=plan.labelled(config.labels),
             device=config.device,
             max_batch_size=config.max_batch_size,
             max_batch_tokens=config.max_batch_tokens,
@@ -366,4 +366,5 @@ def worker_settings(config: ModelConfig) -> tuple[object, ...]:
         config.batching,
         config.threads,
         config.sandbox,
+        config.labels,
     )

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -22,6 +21,7 @@ from snoozeml.errors import (
 )
 from snoozeml.lifecycle.deadlines import Deadlines
 from snoozeml.lifecycle.quarantine import Quarantine
+from snoozeml.lifecycle.queue import DEFAULT_LEVEL, Queue
 from snoozeml.lifecycle.routing import Choose
 from snoozeml.wire.frames import Frame, Kind
 
@@ -56,17 +56,19 @@ class Ticket:
 
     Attributes:
         answer: resolves to an `InferenceResult`, or raises a `SnoozeError`.
+        level: see `Queue`.
         settled: it has been answered or withdrawn, and counts no more.
         woke_model: this request found the model asleep and caused the load.
     """
 
     __slots__ = (
-        "answer", "blamed", "dispatch", "due", "id", "request", "settled", "woke_model",
+        "answer", "blamed", "dispatch", "due", "id", "level", "request", "settled", "woke_model",
     )  # fmt: skip
 
     def __init__(self, id: int, request: InferenceRequest, dispatch: "Dispatch") -> None:
         self.id = id
         self.request = request
+        self.level = request.priority or DEFAULT_LEVEL
         self.dispatch = dispatch
         self.blamed = 0
         self.settled = False
@@ -205,7 +207,7 @@ class Dispatch:
         self._reports = reports
         self._quarantine = Quarantine()
         self.deadlines = Deadlines[Ticket](self.expire)
-        self._queue: deque[Ticket] = deque()
+        self._queue = Queue[Ticket]()
         self._outstanding = 0
         self._next_id = 1
         self._lanes: dict[int, Lane] = {}
@@ -239,7 +241,7 @@ class Dispatch:
             )
         ticket = Ticket(self._next_id, request, self)
         self._next_id += 1
-        self._queue.append(ticket)
+        self._queue.join(ticket)
         self._outstanding += 1
         if self._outstanding == 1:
             self._reports.work_arrived()
@@ -264,6 +266,8 @@ class Dispatch:
             finish_queue: it also takes what has been accepted until now and still waits.
         """
         lane = self._lanes[number]
+        if finish_queue:
+            self._queue.keep_order()
         lane.takes_up_to = self._next_id - 1 if finish_queue else 0
         self.flow()
 
@@ -372,7 +376,7 @@ class Dispatch:
                     self._quarantine.add(ticket.request.body)
                 self._fail(ticket, blame)
                 return
-        self._queue.appendleft(ticket)
+        self._queue.rejoin(ticket)
 
     def _fail(self, ticket: Ticket, error: SnoozeError) -> None:
         if not ticket.answer.done():

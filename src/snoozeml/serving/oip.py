@@ -23,7 +23,7 @@ from snoozeml.telemetry.statistics import Durations, Histogram, ModelStatistics
 
 _EXTENSIONS: Final = [
     "binary_tensor_data", "classification", "model_configuration", "model_repository",
-    "parameters", "statistics",
+    "model_repository(unload_dependents)", "parameters", "schedule_policy", "statistics",
 ]  # fmt: skip
 """Those of which every part that we advertise works; clients read this list."""
 
@@ -86,7 +86,7 @@ class Duration(msgspec.Struct):
 
 
 class InferStatistics(msgspec.Struct):
-    """What a request's decoding and encoding take is not known apart from the rest."""
+    """Decoding counts as `queue`, during which it happens; encoding is part of `success` only."""
 
     success: Duration
     fail: Duration

@@ -13,6 +13,7 @@ from snoozeml.wire.json_data import DataReader
 from snoozeml.wire.json_values import Lossy, shown
 from snoozeml.wire.names import NameRules
 from snoozeml.wire.open import open_spec
+from snoozeml.wire.raw import to_texts
 from snoozeml.wire.shapes import Shape, ShapeRules
 from snoozeml.wire.tensors import DTYPES, Array, Inference, Tensors
 
@@ -35,6 +36,9 @@ class Assembly:
 
     def __init__(self, signature: Signature) -> None:
         self._is_open: Final = signature.open_inputs
+        self._wants_text: Final = not signature.takes_any_bytes and (
+            signature.open_inputs or any(spec.datatype == "BYTES" for spec in signature.inputs)
+        )
         self._names: Final = NameRules(signature)
         self._shapes: Final = ShapeRules(signature.inputs)
         self._specs: Final = {spec.name: spec for spec in signature.inputs}
@@ -60,11 +64,14 @@ class Assembly:
         shapes = {tensor.name: _checked(tensor) for tensor in tensors}
         names = self._names.outputs(outputs, shapes)
         if self._is_open:
-            return Inference(_read_open(tensors, shapes), names, reply_as)
-        defaults = self._shapes.check(shapes, left_out)
-        inputs = {tensor.name: self._array(tensor) for tensor in tensors}
-        for name, shape in defaults.items():
-            inputs[name] = self._readers[name].default(shape)
+            inputs = _read_open(tensors, shapes)
+        else:
+            defaults = self._shapes.check(shapes, left_out)
+            inputs = {tensor.name: self._array(tensor) for tensor in tensors}
+            for name, shape in defaults.items():
+                inputs[name] = self._readers[name].default(shape)
+        if self._wants_text:
+            inputs = {name: _without_bytes(name, array) for name, array in inputs.items()}
         return Inference(inputs, names, reply_as)
 
     def _array(self, tensor: Given) -> Array:
@@ -99,6 +106,10 @@ def _read(tensor: Given, datatype: str) -> Array:
         raise ShapeMismatch(
             f"input {tensor.name!r}: no array has the shape {list(tensor.shape)!r:.200}"
         ) from None
+
+
+def _without_bytes(name: str, array: Array) -> Array:
+    return to_texts(name, array) if array.dtype.hasobject else array
 
 
 def _read_open(tensors: Sequence[Given], shapes: Mapping[str, Shape]) -> Tensors:

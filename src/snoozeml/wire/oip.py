@@ -1,7 +1,7 @@
 """What the two transports of the Open Inference Protocol have in common."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -60,6 +60,7 @@ class Outputs:
     def __init__(self, signature: Signature) -> None:
         self._datatypes: Final = {spec.name: spec.datatype for spec in signature.outputs}
         self._rows_on: Final = {spec.name: spec.batch_axis for spec in signature.outputs}
+        self._labels: Final = signature.labels
 
     def written(self, name: str, array: Array, classes: int) -> tuple[str, Array]:
         """The datatype and the values that an answer has for an output.
@@ -71,16 +72,20 @@ class Outputs:
             InvalidInput: text shall be classified.
         """
         if classes:
-            return "BYTES", classification(name, array, self._rows_on.get(name, 0), classes)
+            axis = self._rows_on.get(name, 0)
+            return "BYTES", classification(name, array, axis, classes, self._labels)
         return self._datatypes.get(name) or DATATYPES[array.dtype], array
 
 
-def classification(name: str, array: Array, axis: int | None, classes: int) -> Array:
-    """The highest values of each row, as text `value:index`.
+def classification(
+    name: str, array: Array, axis: int | None, classes: int, labels: Sequence[str] = ()
+) -> Array:
+    """The highest values of each row, as text `value:index`, or `value:index:label`.
 
     Args:
         name: of the output.
         axis: that the rows are on.
+        labels: of the classes; they count only if there is one for each.
 
     Shapes:
         array: (rows, ...) with the rows on `axis`; all else is classes, row-major.
@@ -94,16 +99,19 @@ def classification(name: str, array: Array, axis: int | None, classes: int) -> A
     if not array.ndim:
         axis = None
     rows = array[None] if axis is None else np.moveaxis(array, axis, 0)
-    best = _best(rows.reshape(len(rows), math.prod(rows.shape[1:])), classes)
+    best = _best(rows.reshape(len(rows), math.prod(rows.shape[1:])), classes, labels)
     return best.reshape(-1) if axis is None else best
 
 
-def _best(rows: Array, classes: int) -> Array:
+def _best(rows: Array, classes: int, labels: Sequence[str]) -> Array:
     """Of equal values the first comes first."""
+    endings = [f":{label}" for label in labels]
+    if len(endings) != rows.shape[1]:
+        endings = [""] * rows.shape[1]
     order = np.argsort(-rows.astype(np.float64), axis=1, kind="stable")[:, :classes]
     texts = np.empty(order.shape, object)
     for at, index in np.ndenumerate(order):
-        texts[at] = f"{rows[at[0], index].item():f}:{index}"
+        texts[at] = f"{rows[at[0], index].item():f}:{index}{endings[index]}"
     return texts
 
 

@@ -14,13 +14,14 @@ from snoozeml.errors import InvalidInput, ShapeMismatch
 from snoozeml.wire import oip
 from snoozeml.wire.assembly import Assembly, Given
 from snoozeml.wire.conversion import convert_array
+from snoozeml.wire.json_values import strings
 from snoozeml.wire.proto.oip_pb2 import (
     InferParameter,
     ModelInferRequest,
     ModelInferResponse,
 )
 from snoozeml.wire.protobuf import Malformed, fields, tag, varint
-from snoozeml.wire.raw import as_bytes, from_raw, to_raw, to_texts
+from snoozeml.wire.raw import as_bytes, from_raw, to_raw
 from snoozeml.wire.repeats import Repeats
 from snoozeml.wire.tensors import DTYPES, Array, Inference
 
@@ -178,7 +179,7 @@ def _from_contents(tensor: _Input) -> Array:
     values = getattr(tensor.contents, field)
     _check_count(tensor, len(values))
     if tensor.datatype == "BYTES":
-        return to_texts(tensor.name, values)
+        return strings(list(values), DTYPES["BYTES"])
     # INT8 travels as int32, and so on; a value too large for it is found out here.
     carrier = np.dtype(_CARRIERS.get(field, DTYPES[tensor.datatype]))
     return convert_array(np.array(values, carrier), DTYPES[tensor.datatype])

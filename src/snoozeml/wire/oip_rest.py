@@ -18,10 +18,10 @@ from snoozeml.errors import InvalidInput, ShapeMismatch
 from snoozeml.wire import oip
 from snoozeml.wire.assembly import Assembly, Given
 from snoozeml.wire.json_bodies import BodyParser, data_members
-from snoozeml.wire.json_values import quoted
+from snoozeml.wire.json_values import quoted, strings
 from snoozeml.wire.oip_framing import mark, unmarked
 from snoozeml.wire.open import read_stated
-from snoozeml.wire.raw import from_raw, to_raw, to_texts
+from snoozeml.wire.raw import from_raw, to_raw
 from snoozeml.wire.tensors import DTYPES, Array, Inference
 
 _Data = TypeVar("_Data")
@@ -201,7 +201,7 @@ def _only_tensor(inputs: Sequence[TensorSpec], data: memoryview) -> Given:
         )
     (spec,) = needed
     if spec.datatype == "BYTES":
-        read: Callable[[], Array] = partial(to_texts, spec.name, [bytes(data)])
+        read: Callable[[], Array] = partial(strings, [bytes(data)], DTYPES["BYTES"])
         return Given(spec.name, spec.datatype, [1] * len(spec.shape), read)
     shape = _shape_of(spec, len(data) // DTYPES[spec.datatype].itemsize)
     return Given(

@@ -27,14 +27,15 @@ def from_raw(name: str, datatype: str, shape: Sequence[int], data: bytes | memor
 
     Returns:
         A flat array; for all but BF16 and BYTES a read-only view of the data, if that is aligned.
+        For BYTES its elements are `bytes`.
 
     Raises:
         ShapeMismatch: the data has another length than the shape wants.
-        InvalidInput: a length inside BYTES is wrong, or text is not UTF-8.
+        InvalidInput: a length inside BYTES is wrong.
     """
     count = math.prod(shape)
     if datatype == "BYTES":
-        return _texts(name, shape, count, data)
+        return _elements(name, shape, count, data)
     itemsize = _BF16_BYTES if datatype == "BF16" else _ON_THE_WIRE[datatype].itemsize
     if len(data) != count * itemsize:
         raise ShapeMismatch(
@@ -65,16 +66,18 @@ def as_bytes(array: Array) -> list[bytes]:
     return [v.encode() if isinstance(v, str) else v for v in array.ravel().tolist()]
 
 
-def to_texts(name: str, values: Sequence[bytes]) -> Array:
-    """A flat array of text.
+def to_texts(name: str, array: Array) -> Array:
+    """Text of an array whose elements are bytes or text already.
 
     Raises:
-        InvalidInput: a value is not UTF-8.
+        InvalidInput: an element is not UTF-8.
     """
+    values = array.ravel().tolist()
     try:
-        return strings([value.decode() for value in values], DTYPES["BYTES"])
+        texts = [v if isinstance(v, str) else v.decode() for v in values]
     except UnicodeDecodeError:
         raise InvalidInput(f"input {name!r}: text must be UTF-8") from None
+    return strings(texts, array.dtype).reshape(array.shape)
 
 
 def _bools(name: str, data: bytes | memoryview) -> Array:
@@ -85,7 +88,7 @@ def _bools(name: str, data: bytes | memoryview) -> Array:
     return octets.view(np.bool_)
 
 
-def _texts(name: str, shape: Sequence[int], count: int, data: bytes | memoryview) -> Array:
+def _elements(name: str, shape: Sequence[int], count: int, data: bytes | memoryview) -> Array:
     values: list[bytes] = []
     at = 0
     while at < len(data):
@@ -101,7 +104,7 @@ def _texts(name: str, shape: Sequence[int], count: int, data: bytes | memoryview
             f"input {name!r}: the shape {list(shape)} holds {count} elements of BYTES,"
             f" raw data has {len(values)}"
         )
-    return to_texts(name, values)
+    return strings(values, DTYPES["BYTES"])
 
 
 def _torn(name: str) -> InvalidInput:

@@ -47,6 +47,21 @@ BAD_TOML: dict[str, tuple[str, list[str]]] = {
         "[models.bge-v1.5]\npinned = true",
         ['models."bge-v1".5: a model has no tables', 'as in [models."bge-v1.5"]'],
     ),
+    # labels
+    "labels that are no list": (
+        "[models.iris]\nlabels = 3",
+        ['models."iris".labels: 3 was given; expected a list of texts, or a path'],
+    ),
+    "labels that are no text": ("[models.iris]\nlabels = [1]", ["[1] was given", "list of texts"]),
+    "labels in no file": (
+        '[models.iris]\nlabels = "labels.txt"',
+        ['models."iris".labels: ', "/labels.txt: cannot be read: No such file"],
+    ),
+    "labels in a folder": ('[models.iris]\nlabels = "."', ["is not a regular file"]),
+    "labels in a file of bytes": ('[models.iris]\nlabels = "bytes"', ["/bytes: is not UTF-8"]),
+    "labels in a pipe": ('[models.iris]\nlabels = "pipe"', ["/pipe: is not a regular file"]),
+    "labels in no possible file": ('[models.iris]\nlabels = "\\u0000"', ["expected a path"]),
+    "labels in the defaults": ('[defaults]\nlabels = ["x"]', ["a model's own table"]),
     # values
     "zero rows": ("[models.iris]\nmax_batch_size = 0", ["0 was given", "from 1 to 65535"]),
     "text for a number": (
@@ -163,6 +178,8 @@ BAD_TOML: dict[str, tuple[str, list[str]]] = {
 def test_the_message_names_the_place_and_what_would_be_right(house: House, case: str) -> None:
     text, words = BAD_TOML[case]
     house.add("iris.onnx", "model.pt", "folder/readme")
+    (house.folder / "bytes").write_bytes(b"a\xff")
+    os.mkfifo(house.folder / "pipe")
     path = house.write(text)
     with pytest.raises(ConfigError) as error:
         house.load()
@@ -179,7 +196,13 @@ def test_the_message_names_the_place_and_what_would_be_right(house: House, case:
         (b"[]", ["models.json: [] was given; expected a table"]),
         (b'{"server": null}', ["server: None was given; expected a table"]),
         (b'{"models": {"iris": {"max_batch_delay_ms": NaN}}}', ["nan was given"]),
+        (b'{"models": {"iris": {"description": "\\ud800"}}}', ["text, in valid UTF-8"]),
         (b'{"models": {"iris": {"description": null}}}', ["None was given; expected text"]),
+        (
+            b'{"models": {"iris": {"labels": ["\\ud800"]}}}',
+            ["labels: ", "expected a list of texts"],
+        ),
+        (b'{"models": {"iris": {"labels": "\\ud800"}}}', ["labels: ", "expected a path"]),
         (b'{"models": [{"id": "iris", "colour": 1}]}', ['models."iris".colour: unknown key']),
         (b'{"server": {"host": "\xff"}}', ["models.json: is not UTF-8 text: byte 21"]),
         (b"", ["models.json: is not valid JSON:"]),

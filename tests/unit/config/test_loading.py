@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snoozeml.config.keys import DEFAULTS_KEYS, MODEL_KEYS, SERVER_KEYS
@@ -130,6 +130,14 @@ def test_toml_and_json_and_both_forms_say_the_same(house: House) -> None:
     assert models[0][0].max_batch_delay_ms == 2
 
 
+@pytest.mark.parametrize("form", ['["rose", "Tulpe, rot"]', '"names/flowers.txt"'])
+def test_labels_are_listed_or_in_a_file(house: House, form: str) -> None:
+    house.add("iris.onnx", "names/flowers.txt")
+    (house.folder / "names/flowers.txt").write_text("rose\r\nTulpe, rot\n")
+    house.write(f"[models.iris]\nlabels = {form}\n")
+    assert house.models()["iris"].labels == ("rose", "Tulpe, rot")
+
+
 def test_a_named_file_stands_for_the_one_in_the_models_folder(house: House) -> None:
     house.add("iris.onnx")
     house.write("[server]\nport = 1")
@@ -241,7 +249,6 @@ def test_the_strategies_cover_every_key() -> None:
     assert VALUES.keys() == DEFAULTS_KEYS.keys() & MODEL_KEYS.keys()
 
 
-@settings(deadline=None)
 @given(flags=FLAG_LAYER, environ=LAYER, entry=LAYER, defaults=LAYER)
 def test_the_first_layer_that_gives_a_setting_wins(
     flags: dict[str, Any], environ: dict[str, Any], entry: dict[str, Any], defaults: dict[str, Any]
@@ -267,7 +274,6 @@ def _assert_layered(model: ModelConfig, layers: list[dict[str, Any]]) -> None:
         assert getattr(model, key) == (given_by or [getattr(built_in, key)])[0]
 
 
-@settings(deadline=None)
 @given(entry=LAYER)
 def test_a_resolved_model_written_down_loads_as_itself(entry: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -284,7 +290,7 @@ def test_a_resolved_model_written_down_loads_as_itself(entry: dict[str, Any]) ->
 def test_every_place_has_its_keys() -> None:
     model, server = set(ModelConfig.__struct_fields__), set(ServerConfig.__struct_fields__)
     assert set(MODEL_KEYS) == model - {"id", "format"}
-    assert set(DEFAULTS_KEYS) == (model - {"id", "format", "path", "description"}) | {
+    assert set(DEFAULTS_KEYS) == (model - {"id", "format", "path", "description", "labels"}) | {
         "max_loaded_models"
     }
     assert set(SERVER_KEYS) == server - {"config_path", "max_loaded_models"}

@@ -36,12 +36,20 @@ def test_the_head_of_a_v1_request() -> None:
 def test_the_head_of_an_oip_request() -> None:
     parameters: dict[str, dict[str, Any]] = {
         "timeout": {"int64_param": 2500},
+        "priority": {"uint64_param": 3},
         "a": {"string_param": "timeout"},
     }
     body = oip(parameters, model_name="m", model_version="1", id="7", raw_input_contents=[b"x"])
-    assert head_of_oip(body) == Head("m", "1", "7", 0.0025)
+    assert head_of_oip(body) == Head("m", "1", "7", 0.0025, 3)
     assert head_of_oip(oip({"timeout": {"uint64_param": 10**6}}, model_name="m")).timeout_s == 1
     assert head_of_oip(oip({"timeout": {"int64_param": 0}}, model_name="m")).timeout_s is None
+
+
+@pytest.mark.parametrize(
+    "value", [{"string_param": "high"}, {"bool_param": True}, {"double_param": 1.0}, {}]
+)
+def test_what_is_no_priority_is_left_to_the_worker(value: dict[str, Any]) -> None:
+    assert head_of_oip(oip({"priority": value}, model_name="m")).priority == 0
 
 
 def test_the_last_of_several_values_counts_as_it_does_for_every_reader() -> None:

@@ -79,10 +79,11 @@ class House:
     def drained(self, number: int) -> None:
         self.reports.append("drained")
 
-    def submit(self, timeout_s: float = 60.0) -> Ticket:
+    def submit(self, timeout_s: float = 60.0, priority: int = 0) -> Ticket:
         now = asyncio.get_running_loop().time()
+        due = now + timeout_s
         return self.dispatch.submit(
-            InferenceRequest("iris", Codec.JSON_V1, [b"{}"], now, now + timeout_s)
+            InferenceRequest("iris", Codec.JSON_V1, [b"{}"], now, due, priority=priority)
         )
 
     def open(self, window: int = 2, number: int = 1) -> Outlet:
@@ -342,3 +343,55 @@ async def test_refusal_empties_the_queue() -> None:
         with pytest.raises(ModelFailed):
             await ticket.answer
     assert house.reports == ["arrived", "finished"]
+
+
+# Priorities
+
+
+@on_a_loop
+async def test_requests_leave_the_queue_by_priority_and_then_by_arrival() -> None:
+    house = House()
+    house.open(window=1)
+    running = house.submit()
+    plain, low, high, default, second = (house.submit(priority=p) for p in (0, 9, 1, 5, 2))
+    house.close()
+    outlet = house.open(window=10)
+    wanted = [high, second, plain, default, low]
+    assert outlet.inferred == [running.id, *(ticket.id for ticket in wanted)]
+
+
+@on_a_loop
+async def test_priority_does_not_overtake_what_is_tried_again() -> None:
+    house = House()
+    house.open(window=1)
+    unlucky = house.submit()
+    waiting = house.submit()
+    house.close()
+    urgent = house.submit(priority=1)
+    outlet = house.open(window=3)
+    assert outlet.inferred == [unlucky.id, urgent.id, waiting.id]
+
+
+@on_a_loop
+async def test_priority_does_not_keep_a_draining_worker_from_what_was_accepted_before() -> None:
+    house = House()
+    outlet = house.open(window=1)
+    first, second, third = (house.submit() for _ in range(3))
+    house.dispatch.drain(1, finish_queue=True)
+    urgent = house.submit(priority=1)
+    for ticket in (first, second, third):
+        assert "drained" not in house.reports
+        house.answer(ticket)
+    assert house.reports[-1] == "drained"
+    assert outlet.inferred == [first.id, second.id, third.id]
+    house.close()
+    assert house.open().inferred == [urgent.id]
+
+
+@on_a_loop
+async def test_request_with_a_priority_can_leave_the_queue() -> None:
+    house = House()
+    plain, urgent, low = (house.submit(priority=p) for p in (0, 1, 9))
+    urgent.abandon()
+    low.abandon()
+    assert house.open().inferred == [plain.id]

@@ -656,7 +656,6 @@ class World(RuleBasedStateMachine):
 World.TestCase.settings = settings(
     max_examples=250,
     stateful_step_count=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 TestRandomWalks = World.TestCase

@@ -7,6 +7,7 @@ import pytest
 
 from snoozeml.core.tensors import Signature, TensorSpec
 from snoozeml.errors import InvalidInput, ShapeMismatch
+from snoozeml.wire import oip
 from snoozeml.wire.oip_grpc import OipGrpc
 from snoozeml.wire.proto.oip_pb2 import ModelInferRequest, ModelInferResponse
 from snoozeml.wire.tensors import DTYPES, Array
@@ -223,6 +224,16 @@ def test_a_shape_that_does_not_fit_is_named(request_: Any, why: str) -> None:
 def test_what_is_no_message_is_named() -> None:
     with pytest.raises(InvalidInput, match="no valid ModelInferRequest"):
         codec().decode(b"\xff\xff")
+
+
+@pytest.mark.parametrize(
+    ("labels", "best"),
+    [(("rose", "sun:flower", "é"), ":1:sun:flower"), (("rose", "tulip"), ":1"), ((), ":1")],
+)
+def test_classes_have_names_where_there_is_one_for_each(labels: tuple[str, ...], best: str) -> None:
+    outputs = oip.Outputs(Signature((), (), open_outputs=True, labels=labels))
+    array = np.array([[0.1, 0.7, 0.2]], np.float32)
+    assert outputs.written("y", array, 1)[1].tolist() == [["0.700000" + best]]
 
 
 def test_text_has_no_classification() -> None:

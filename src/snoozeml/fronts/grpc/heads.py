@@ -20,12 +20,14 @@ class Head(NamedTuple):
         version: of the model; empty: any.
         id: that the client gave the request; empty: none.
         timeout_s: that the request asks for itself; None: none.
+        priority: see `InferenceRequest`; what is none at all the worker will refuse.
     """
 
     model_id: str
     version: str
     id: str
     timeout_s: float | None
+    priority: int = 0
 
 
 def head_of_v1(body: bytes) -> Head:
@@ -53,7 +55,7 @@ def head_of_oip(body: bytes) -> Head:
         InvalidInput: it is no message, names no model, or asks for no sensible time limit.
     """
     model_id = version = request_id = ""
-    timeout_s = None
+    timeout_s, priority = None, 0
     for field, value in fields(body):
         if field == 1:
             model_id = text(body, value)
@@ -64,8 +66,12 @@ def head_of_oip(body: bytes) -> Head:
         elif field == 4 and (found := _entry(body, value, b"timeout")) is not None:
             # None asked for: 0 is how clients of this protocol write that.
             microseconds = _parameter(body, found)
+            if microseconds is None:
+                raise InvalidInput("parameter timeout must be a whole number of microseconds")
             timeout_s = _timeout_s("timeout", microseconds, 10**6) if microseconds else None
-    return Head(_named("model_name", model_id), version, request_id, timeout_s)
+        elif field == 4 and (found := _entry(body, value, b"priority")) is not None:
+            priority = _parameter(body, found) or 0
+    return Head(_named("model_name", model_id), version, request_id, timeout_s, priority)
 
 
 def _named(field: str, model_id: str) -> str:
@@ -87,11 +93,12 @@ def _entry(body: bytes, value: Value, key: bytes) -> slice | None:
     return found if has_key else None
 
 
-def _parameter(body: bytes, where: slice) -> int:
+def _parameter(body: bytes, where: slice) -> int | None:
+    """The value of a parameter; None: it is no whole number."""
     for field, value in fields(body, where):
         if field in (_INT64, _UINT64):
             return number(value)
-    raise InvalidInput("parameter timeout must be a whole number of microseconds")
+    return None
 
 
 def _timeout_s(name: str, given: int, per_second: int) -> float:

@@ -101,6 +101,7 @@ class InferenceCalls:
             (body,),
             arrived_at,
             deadline,
+            priority=head.priority,
             fail_fast=wish is not None and fails_fast("metadata x-snooze-cold", wish),
         )
         return self._serving.submit(request)

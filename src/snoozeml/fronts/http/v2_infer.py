@@ -13,6 +13,7 @@ from snoozeml.errors import InvalidInput
 from snoozeml.fronts.http.answers import connection_of, result_headers, send_at_once
 from snoozeml.fronts.http.body import BodyReader
 from snoozeml.fronts.http.compression import compressed, encoding_for
+from snoozeml.fronts.http.priority import priority_in
 from snoozeml.fronts.http.replies import JSON, Headers
 from snoozeml.fronts.http.request import BINARY, Request, check_media_type
 from snoozeml.fronts.http.time_limits import IN_V2
@@ -54,7 +55,8 @@ class V2Infer:
         body = await self._bodies.read(request, receive)
         arrived_at = time.monotonic()
         json_bytes = _json_bytes(request, sum(map(len, body)))
-        asked_s = IN_V2.asked_for(request, _beginning(body, json_bytes))
+        text = _beginning(body, json_bytes)
+        asked_s = IN_V2.asked_for(request, text)
         connection = connection_of(scope)
         inference = InferenceRequest(
             model_id,
@@ -62,6 +64,7 @@ class V2Infer:
             (mark(json_bytes), *body),
             arrived_at,
             arrived_at + (asked_s or config.request_timeout_secs),
+            priority=priority_in(text),
             fail_fast=fails_fast("header X-Snooze-Cold", request.cold),
         )
         result = await self._serving.infer(inference, connection)

@@ -138,6 +138,15 @@ class Config:
         found = self._convert(key, _Whole | list[_Whole], expected)
         return [found] if isinstance(found, int) else found
 
+    def numbered(self, key: str) -> tuple[str, ...]:
+        """Texts by number, from 0 on; empty if it is anything else, for they are only names."""
+        try:
+            found = msgspec.convert(self._settings.get(key), dict[str, str])
+        except msgspec.ValidationError:
+            return ()
+        numbers = [str(number) for number in range(len(found))]
+        return tuple(map(found.__getitem__, numbers)) if found.keys() == set(numbers) else ()
+
     def section(self, key: str) -> "Config":
         """Settings inside these; empty when they are missing."""
         inner = self._convert(key, dict[str, Any], "an object") if key in self else {}

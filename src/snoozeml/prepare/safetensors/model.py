@@ -44,6 +44,7 @@ from snoozeml.prepare.trials import trials_of
 from snoozeml.wire.tensors import DTYPES, Array
 
 CONFIG_FILE: Final = "config.json"
+_LABELS: Final = "id2label"
 _TRIAL_LENGTH: Final = 8
 _DO_NOT_FIT: Final = "the weights do not fit the architecture"
 
@@ -87,7 +88,8 @@ def _source(path: Path, folder: Path, checkpoint: list[Path], modules: list[Modu
 
 
 def _make_plan(job: PrepareJob, checkpoint: list[Path], modules: list[Module], draft: Path) -> Plan:
-    graph = build(_folder(job), checkpoint, modules)
+    folder = _folder(job)
+    graph = build(folder, checkpoint, modules)
     weights_folder = graph.write(draft)
     if job.precision == "int8" and _convert(draft, weights_folder, graph):
         weights_folder = None
@@ -98,7 +100,7 @@ def _make_plan(job: PrepareJob, checkpoint: list[Path], modules: list[Module], d
         graph=GRAPH_FILE,
         weights_folder=None if weights_folder is None else str(weights_folder),
         prepared=True,
-        signature=graph.signature,
+        signature=_labelled(graph.signature, Config.read(folder / CONFIG_FILE)),
         batching="merge",
         row_s=_row_s(session, graph),
         weights_bytes=graph.weights_bytes,
@@ -146,6 +148,13 @@ def build(folder: Path, checkpoint: list[Path], modules: list[Module]) -> Graph:
     else:
         add_architecture(graph, config)
     return graph
+
+
+def _labelled(signature: Signature, config: Config) -> Signature:
+    """With the names of classes, where there is an output of so many of them per row."""
+    labels = config.numbered(_LABELS)
+    has_classes = any(spec.shape[1:] == (len(labels),) for spec in signature.outputs)
+    return msgspec.structs.replace(signature, labels=labels) if has_classes else signature
 
 
 def _open(draft: Path, weights_folder: Path | None) -> Session:

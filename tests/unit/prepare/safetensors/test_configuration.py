@@ -98,3 +98,18 @@ def test_a_file_that_is_none_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(file)  # nobody writes to it: opening it would hang
     with pytest.raises(ModelFailed, match=r"no regular file config\.json"):
         Config.read(file)
+
+
+@pytest.mark.parametrize(
+    ("given", "texts"),
+    [
+        ({"1": "b", "0": "a"}, ("a", "b")),
+        ({}, ()),
+        ({"1": "b", "2": "c"}, ()),
+        ({"0": 1}, ()),
+        (["a"], ()),
+        (None, ()),
+    ],
+)
+def test_numbered_texts_come_in_order_or_not_at_all(given: Any, texts: tuple[str, ...]) -> None:
+    assert Config({"id2label": given}).numbered("id2label") == texts

@@ -56,7 +56,7 @@ def test_there_is_a_case_of_everything_that_we_say_is_supported(archive: str) ->
     assert views >= (wanted | {View.ZERO_IS_MISSING} if "lightgbm" in archive else wanted)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(name=st.sampled_from(sorted(CASES)), data=st.data())
 def test_any_floats_are_answered_as_node_by_node(name: str, data: st.DataObject) -> None:
     forest, link = CASES[name].read()

@@ -14,6 +14,8 @@ from threadpoolctl import threadpool_limits
 from snoozeml.core.manifest import Manifest
 from snoozeml.core.plan import WorkerSpec
 from snoozeml.errors import InvalidInput
+from snoozeml.wire.json_values import strings
+from snoozeml.wire.raw import as_bytes
 from snoozeml.wire.tensors import Array, Tensors
 from snoozeml.worker.engines.python import guest
 from snoozeml.worker.engines.python.child import Child
@@ -43,13 +45,12 @@ class PythonEngine:
         assert manifest is not None
         # What is not there cannot be found out without the libraries that the code may use.
         self.device: Final = "cpu" if spec.device == "auto" else spec.device
-        self._is_raw: Final = manifest.tensor_format == "raw"
+        self._fit: Final = _fitting(manifest)
         self._outputs: Final = Outputs(spec.plan.signature)
         self._runtime: Final = _runtime(spec, manifest, self.device)
 
     def infer(self, inputs: Tensors, outputs: Sequence[str]) -> Sequence[Array]:
-        fit = _to_float if self._is_raw else _writable
-        given = {name: fit(name, array) for name, array in inputs.items()}
+        given = {name: self._fit(name, array) for name, array in inputs.items()}
         return self._outputs.pick(self._runtime.run(given), outputs)
 
     def pack(self) -> None:
@@ -110,6 +111,7 @@ class Apart:
             "class": manifest.class_name,
             "device": device,
             "raw": manifest.tensor_format == "raw",
+            "bytes": manifest.bytes_as == "bytes",
         }
         self._child.ask(order, {}, loads=True)
 
@@ -133,6 +135,20 @@ def _runtime(spec: WorkerSpec, manifest: Manifest, device: str) -> Runtime:
 def _thread_variables(threads: int) -> dict[str, str]:
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     return dict.fromkeys(names, str(threads))
+
+
+def _fitting(manifest: Manifest) -> Callable[[str, Array], Array]:
+    """What makes an input, by its name, as the code wants it."""
+    if manifest.tensor_format == "raw":
+        return _to_float
+    return _as_bytes if manifest.bytes_as == "bytes" else _writable
+
+
+def _as_bytes(name: str, given: Array) -> Array:
+    """Text comes from JSON, and may share a batch with bytes that came as such."""
+    if not given.dtype.hasobject:
+        return _writable(name, given)
+    return strings(as_bytes(given), given.dtype).reshape(given.shape)
 
 
 def _writable(name: str, given: Array) -> Array:

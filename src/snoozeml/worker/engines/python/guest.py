@@ -304,8 +304,8 @@ def pack_array(found: Any) -> Tensor:
     return datatype, found.shape, found.tobytes()
 
 
-def unpack_array(tensor: Tensor) -> Any:
-    """The numpy array that has travelled; text that is UTF-8 becomes `str`."""
+def unpack_array(tensor: Tensor, as_bytes: bool = False) -> Any:
+    """The numpy array that has travelled; unless `as_bytes`, what is UTF-8 becomes `str`."""
     import numpy as np
 
     datatype, shape, values = tensor
@@ -317,7 +317,8 @@ def unpack_array(tensor: Tensor) -> Any:
     for index in range(texts.size):
         start = at + _LENGTH.size
         at = start + _LENGTH.unpack_from(values, at)[0]
-        texts.flat[index] = _text(bytes(values[start:at]))
+        element = bytes(values[start:at])
+        texts.flat[index] = element if as_bytes else _text(element)
     return texts
 
 
@@ -340,7 +341,7 @@ def _unpack_raw(tensor: Tensor) -> RawTensor:
 
 def _serve(channel: Channel) -> None:
     order, _ = channel.receive()
-    folder, is_raw = order["folder"], order["raw"]
+    folder = order["folder"]
     try:
         model = load_model(folder, order["entrypoint"], order["class"], order["device"])
     except BaseException as error:
@@ -351,16 +352,18 @@ def _serve(channel: Channel) -> None:
     while True:
         _, tensors = channel.receive()
         try:
-            answer = _answer(model, tensors, is_raw)
+            answer = _answer(model, tensors, order["raw"], order["bytes"])
         except BaseException as error:
             channel.send({"failure": running_failure(error, folder)})
         else:
             channel.send({}, answer)
 
 
-def _answer(model: Any, tensors: dict[str, Tensor], is_raw: bool) -> dict[str, Tensor]:
+def _answer(
+    model: Any, tensors: dict[str, Tensor], is_raw: bool, as_bytes: bool
+) -> dict[str, Tensor]:
     if not is_raw:
-        outputs = predict(model, {name: unpack_array(t) for name, t in tensors.items()})
+        outputs = predict(model, {name: unpack_array(t, as_bytes) for name, t in tensors.items()})
         return {name: pack_array(to_array(name, value)) for name, value in outputs.items()}
     outputs = predict(model, {name: _unpack_raw(t) for name, t in tensors.items()})
     raws = {name: to_raw(name, value) for name, value in outputs.items()}
