@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import select
+import ssl
 import subprocess
 import sys
 import threading
@@ -91,8 +92,8 @@ class Daemon:
 
     # Requests
 
-    def connect(self) -> Connection:
-        return Connection(self.address)
+    def connect(self, tls: ssl.SSLContext | None = None) -> Connection:
+        return Connection(self.address, tls)
 
     async def connect_async(self) -> AsyncConnection:
         return await AsyncConnection.open(self.address)
