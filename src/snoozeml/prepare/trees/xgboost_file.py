@@ -179,7 +179,8 @@ def _tree(tree: Fields, group: int) -> Tree:
     right = numbers(tree, "right_children", np.dtype(np.int64), count)
     default_left = numbers(tree, "default_left", np.dtype(np.bool_), count)
     conditions = numbers(tree, "split_conditions", _FLOAT, count)
-    members = _members(tree, count)
+    # Pruning leaves those of nodes behind that have become leaves.
+    members = {n: found for n, found in _members(tree, count).items() if left[n] != NO_CHILD}
     in_set = np.zeros(count, np.bool_)  # rows whose category is in the set go right
     in_set[list(members)] = True
     return Tree(

@@ -10,6 +10,7 @@ import pytest
 from golden.trees.cases import golden_cases
 from snoozeml.prepare.trees import ubjson
 from snoozeml.prepare.trees.forest import DEEPEST, Malformed
+from snoozeml.prepare.trees.graph import tree_graph
 from snoozeml.prepare.trees.lightgbm_file import read_lightgbm
 from snoozeml.prepare.trees.xgboost_file import read_xgboost
 
@@ -131,6 +132,18 @@ def test_so_do_models_with_categories_and_vectors(
     damage(document)
     with pytest.raises(Malformed, match=f"tree 0: .*{message}"):
         read_and_check(read_xgboost, json.dumps(document).encode())
+
+
+@pytest.mark.parametrize("node", [0, 5])
+def test_a_leaf_that_was_a_categorical_node_once_tests_nothing(node: int) -> None:
+    """Pruning leaves the node's categories behind."""
+    document = json.loads(CATEGORIES)
+    tree = tree_of(document)
+    tree["left_children"][node] = tree["right_children"][node] = -1
+    forest, link = read_xgboost(json.dumps(document).encode())
+    forest.check()
+    assert forest.trees[0].members.keys() == {0, 5} - {node}
+    tree_graph(forest, link)
 
 
 def test_dart_needs_a_weight_for_each_tree() -> None:
