@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 from prometheus_client import generate_latest
@@ -15,6 +15,10 @@ from snoozeml.telemetry.reading import STATES, ModelReading, Reading
 from snoozeml.telemetry.statistics import ModelStatistics
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+
+AUTH_FAILURES: Final = ("missing", "malformed", "invalid", "expired", "role", "model", "rate")
+"""Why somebody is not let in; docs/metrics.md says what each means."""
 
 
 class Totals(msgspec.Struct):
@@ -36,6 +40,9 @@ class Totals(msgspec.Struct):
     stream_errors: int = 0
     deallocations: dict[str, int] = msgspec.field(
         default_factory=lambda: {"oom": 0, "idle": 0, "capacity": 0}
+    )
+    auth_failures: dict[str, int] = msgspec.field(
+        default_factory=lambda: dict.fromkeys(AUTH_FAILURES, 0)
     )
 
     def take_over(self, statistics: ModelStatistics) -> None:
@@ -69,6 +76,12 @@ def _counts(totals: Totals) -> Iterator[Metric]:
     for reason, count in totals.deallocations.items():
         deallocations.add_metric([reason], count)
     yield deallocations
+    failures = CounterMetricFamily(
+        "snoozeml_auth_failures", "Requests refused for their credentials.", labels=["reason"]
+    )
+    for reason, count in totals.auth_failures.items():
+        failures.add_metric([reason], count)
+    yield failures
     for name, text, value in (
         (
             "snoozeml_inference_latency_seconds",
