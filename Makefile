@@ -38,7 +38,7 @@ check: $(INSTALLED) ## The gate for every commit: format, lint, types, import co
 test: check ## Everything: check, then whole workers, whole daemons, and the documentation.
 	$(BIN)/pytest tests --ignore=tests/unit --numprocesses 2 --dist loadfile
 
-fuzz: $(INSTALLED) ## 220,000 damaged inputs for all parsers that read what others wrote.
+fuzz: $(INSTALLED) ## 250,000 damaged inputs for all parsers that read what others wrote.
 	FUZZ_INPUTS=11000 $(BIN)/pytest tests/fuzz --capture=no
 
 soak: $(INSTALLED) ## Ten minutes of killed and hung workers and failing loads under mixed traffic.

@@ -86,7 +86,7 @@ def test_a_pooling_must_not_come_twice(tmp_path: Path) -> None:
     assert message == "modules.json lists a Pooling that is not right after the Transformer"
 
 
-@pytest.mark.parametrize("path", ["../elsewhere", "/etc", "\0", "loop"])
+@pytest.mark.parametrize("path", ["../elsewhere", "/etc", "\0", "loop", "x" * 300])
 def test_a_module_outside_the_folder_is_refused(path: str, tmp_path: Path) -> None:
     def change(modules: Modules, model: Path) -> None:
         modules[2]["path"] = path

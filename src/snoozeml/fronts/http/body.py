@@ -4,8 +4,8 @@ import asyncio
 
 from starlette.types import Receive
 
-from snoozeml.errors import Cancelled, PayloadTooLarge
-from snoozeml.fronts.http.compression import inflate
+from snoozeml.errors import Cancelled, PayloadTooLarge, UnsupportedMediaType
+from snoozeml.fronts.http.compression import ENCODINGS, inflate
 from snoozeml.fronts.http.request import Request
 
 
@@ -24,13 +24,15 @@ class BodyReader:
 
         Raises:
             InvalidInput: it is not compressed as its head says.
+            UnsupportedMediaType: it is compressed in a way that we do not know.
             PayloadTooLarge: by its announced length, before anything is read, or once it has grown
                 past the limit.
             Cancelled: the client left before the body was complete.
         """
-        pieces = await self._received(request, receive)
         if not request.encoding:
-            return pieces
+            return await self._received(request, receive)
+        _check_encoding(request.encoding)
+        pieces = await self._received(request, receive)
         return await asyncio.to_thread(inflate, pieces, request.encoding, self._max_bytes)
 
     async def _received(self, request: Request, receive: Receive) -> list[bytes]:
@@ -54,3 +56,9 @@ class BodyReader:
             raise PayloadTooLarge(
                 f"the body is larger than the limit of {self._max_bytes} bytes (max_request_bytes)"
             )
+
+
+def _check_encoding(encoding: bytes) -> None:
+    if encoding not in ENCODINGS:
+        given = encoding.decode("latin-1")
+        raise UnsupportedMediaType(f"send content-encoding gzip or deflate or none, not {given}")

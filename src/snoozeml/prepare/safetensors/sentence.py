@@ -84,8 +84,9 @@ def _read(folder: Path, listed: _Listed) -> Module:
 
 def _is_inside(path: Path, folder: Path) -> bool:
     try:
+        path.exists()  # complains of names that are too long, as `resolve` does not
         return path.resolve().is_relative_to(folder.resolve())
-    except (ValueError, RuntimeError):  # what no file can be called, or links that end nowhere
+    except (OSError, ValueError, RuntimeError):  # no name for a file, or links that end nowhere
         return False
 
 
