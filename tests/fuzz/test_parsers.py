@@ -135,7 +135,7 @@ def _loop() -> None:
 
 
 def _hoard() -> None:
-    bytearray(_MOST_MEMORY_BYTES)
+    bytearray(2 * _MOST_MEMORY_BYTES)
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,7 @@ def first_number(line: str, number: str) -> str:
         ("objective", "magic", "the objective 'magic' is not supported"),
         ("num_tree_per_iteration", "0", "num_tree_per_iteration is 0"),
         ("num_tree_per_iteration", "10000000000", "10000000000 outputs"),
+        ("num_tree_per_iteration", "9" * 30, "9 outputs, and 1048576 is the limit"),
         ("max_feature_idx", "10000000000", "claims to take 10000000001 features"),
         ("max_feature_idx", "-1", "claims to take 0 features"),
         ("tree_sizes", "1 1 1 1 1 1", "announces 9 trees and holds 4"),
