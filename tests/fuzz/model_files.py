@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnx import ModelProto
 
 import models
-from fuzz.mutations import Json, as_json, changes, damaged_json
+from fuzz.mutations import Json, as_json, as_ubjson, changes, damaged_json
 from fuzz.subject import Subject, binary, document, json_text, protobuf, text, weighted
 from golden.safetensors.compare import HERE
 from golden.trees.cases import golden_cases
@@ -171,14 +171,18 @@ def _read_manifest(content: bytes, folder: Path) -> None:
 
 
 _BY_PREPARE: Final = (SnoozeError, Malformed)
-_XGBOOST_JSON: Final = json_text(*map(json.loads, _XGBOOST))
+_XGBOOST_DOCUMENTS: Final = [json.loads(model) for model in _XGBOOST]
+_XGBOOST_JSON: Final = json_text(*_XGBOOST_DOCUMENTS)
+_XGBOOST_UBJSON: Final = weighted(
+    (1, binary(*_UBJSON)), (1, document(*_XGBOOST_DOCUMENTS).map(as_ubjson))
+)
 
 SUBJECTS: Final = (
     Subject("safetensors", _HEADERS, _read_header),
     Subject("checkpoints", _damaged_checkpoints(), _build),
     Subject("ONNX", _ONNX, _read_onnx),
     Subject("XGBoost JSON", _XGBOOST_JSON, _growing(read_xgboost), _BY_PREPARE),
-    Subject("XGBoost UBJSON", binary(*_UBJSON), _growing(read_xgboost), _BY_PREPARE),
+    Subject("XGBoost UBJSON", _XGBOOST_UBJSON, _growing(read_xgboost), _BY_PREPARE),
     Subject("LightGBM", text(*_LIGHTGBM), _growing(read_lightgbm), _BY_PREPARE),
     Subject("snooze_model.json", json_text(_MANIFEST), _read_manifest),
 )
