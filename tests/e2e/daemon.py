@@ -136,9 +136,9 @@ class Daemon:
         model: dict[str, Any] = reply.json()
         return model
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self, headers: Mapping[str, str] | None = None) -> dict[str, float]:
         """Every sample by its name with its labels, such as `a_total{status="all"}`."""
-        reply = self.request("GET", "/metrics")
+        reply = self.request("GET", "/metrics", headers=headers)
         assert reply.status == 200, reply
         return {
             sample.name + _labels_text(sample.labels): sample.value

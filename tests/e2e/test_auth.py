@@ -112,7 +112,7 @@ def test_refusals_are_counted_whatever_they_came_over(serve: Serve, echo: Path) 
     daemon = serve(key("whole", "admin"))
 
     def counted() -> float:
-        return daemon.metrics()['snoozeml_auth_failures_total{reason="missing"}']
+        return daemon.metrics(bearer("whole"))['snoozeml_auth_failures_total{reason="missing"}']
 
     before = counted()
     for target in ("/v1/models/echo/infer", "/v2/models/echo/infer", "/v1/models/upload"):

@@ -1,5 +1,8 @@
 """The counts and gauges of the whole daemon, and how everything is shown to Prometheus."""
 
+import asyncio
+import math
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, Protocol
@@ -15,6 +18,7 @@ from snoozeml.telemetry.reading import STATES, ModelReading, Reading
 from snoozeml.telemetry.statistics import ModelStatistics
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+_GOOD_S: Final = 1.0
 
 
 AUTH_FAILURES: Final = ("missing", "malformed", "invalid", "expired", "role", "model", "rate")
@@ -172,10 +176,15 @@ class Exposition:
         totals: Totals,
         read: Callable[[], Awaitable[Reading]],
         certificate: Certificate | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._totals = totals
         self._read = read
         self._certificate = certificate
+        self._clock = clock
+        self._for_strangers = b""
+        self._good_until = -math.inf
+        self._rendering = asyncio.Lock()
 
     async def render(self, may_see: Callable[[str], bool]) -> bytes:
         """What there is to see.
@@ -187,3 +196,15 @@ class Exposition:
         shown = [model for model in reading.models if may_see(model.model_id)]
         common = generate_latest(_Scrape(self._totals, reading, self._certificate))
         return common + model_metrics.render(shown).encode()
+
+    async def render_for_strangers(self) -> bytes:
+        """What anybody may see, a second old at most.
+
+        Measuring workers takes milliseconds of processor time, and whoever needs no credentials
+        may ask as often as they like.
+        """
+        async with self._rendering:
+            if self._clock() >= self._good_until:
+                self._for_strangers = await self.render(lambda _: False)
+                self._good_until = self._clock() + _GOOD_S
+            return self._for_strangers
