@@ -210,8 +210,8 @@ def watching(daemon: Daemon) -> Iterator[dict[tuple[int, str], str]]:
                     environment = Path(f"/proc/{pid}/environ").read_text(errors="replace")
                 except OSError:
                     continue
-                # Else it is on its way to become another program, or has ended.
-                if command != own and any(command):
+                # Else it is on its way to become another program, or has ended, perhaps in between.
+                if command != own and any(command) and environment:
                     seen[pid, " ".join(command)] = environment
 
     watcher = threading.Thread(target=watch)

@@ -24,7 +24,7 @@ STATE_KEY = "connection"
 
 _FRAMING_PER_BYTE: Final = 8
 _BODY_FOLLOWS: Final = frozenset({b"content-length", b"transfer-encoding"})
-_SWALLOW_BYTES: Final = 256 * 2**20
+_SWALLOW_BYTES: Final = 256 * 2**20  # whoever sends more than this after a refusal is not listening
 
 
 class Connection(HttpToolsProtocol):
