@@ -5,12 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 MODELS := demo/models
+ADVISORIES ?= https://osv-vulnerabilities.storage.googleapis.com/PyPI/all.zip
 
 # onnxruntime's official builds report to their vendor unless told not to.
 export ORT_DISABLE_TELEMETRY := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo run check test fuzz soak bench golden proto docs clean
+.PHONY: help venv demo run check test fuzz audit soak bench golden proto docs clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 8
@@ -38,8 +39,11 @@ check: $(INSTALLED) ## The gate for every commit: format, lint, types, import co
 test: check ## Everything: check, then whole workers, whole daemons, and the documentation.
 	$(BIN)/pytest tests --ignore=tests/unit --numprocesses 2 --dist loadfile
 
-fuzz: $(INSTALLED) ## 220,000 damaged inputs for all parsers that read what others wrote.
+fuzz: $(INSTALLED) ## 250,000 damaged inputs for all parsers that read what others wrote.
 	FUZZ_INPUTS=11000 $(BIN)/pytest tests/fuzz --capture=no
+
+audit: $(INSTALLED) ## Look all pinned releases up among the known vulnerabilities.
+	$(BIN)/python scripts/audit.py constraints.txt $(ADVISORIES)
 
 soak: $(INSTALLED) ## Ten minutes of killed and hung workers and failing loads under mixed traffic.
 	PYTHONPATH=tests $(BIN)/python -m e2e.chaos --minutes 10

@@ -10,9 +10,7 @@ golden=$(dirname "$0")/../tests/golden
 [ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
 "$folder/bin/python" -m pip install --quiet --requirement "$golden/requirements.txt"
 "$folder/bin/python" "$golden/safetensors/make.py"
-<<<<<<< HEAD
 "$folder/bin/python" "$golden/minilm.py"
-=======
 
 # The form of tree models differs between releases of their libraries, so several are asked.
 while read -r library release others; do
@@ -22,4 +20,3 @@ while read -r library release others; do
     "$venv/bin/python" -m pip install --quiet "$release" $others
     "$venv/bin/python" "$golden/trees/make.py" "$library"
 done < "$golden/trees/releases.txt"
->>>>>>> a69022c (docs: tree models; prepare: what older releases of their libraries wrote otherwise)

@@ -92,7 +92,8 @@ class Daemon:
 
     async def serve(self, ready_fd: int | None) -> int:
         server = self._configuration.server
-        totals = Totals()
+        authoriser = Authoriser(self._configuration.auth)
+        totals = Totals(auth_failures=authoriser.failures)
         cores = usable_cores()
         plans = PlanStore(server.cache_dir, server.cache_limit_bytes)
         footprints = Footprints(plans)
@@ -104,7 +105,6 @@ class Daemon:
             pools=pools,
             loads_at_once=server.max_concurrent_loads or max(1, cores // 2),
         )
-        authoriser = Authoriser(self._configuration.auth)
         tls = TlsFiles.of(server)
 
         def check(configuration: Configuration) -> None:

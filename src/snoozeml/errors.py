@@ -28,11 +28,22 @@ Each transport keeps one table from code to its own status; nothing here knows a
 from typing import ClassVar, Final, Self
 
 
+def printable(text: str) -> str:
+    """The text with all that could command a terminal spelt out, as `\\x1b`; lines stay lines."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
 class SnoozeError(Exception):
     """A failure with a name.
 
     Args:
-        message: one sentence that says what was wrong and what would be right; safe to show.
+        message: one sentence that says what was wrong and what would be right; safe to show, and
+            printable whatever is quoted in it.
         retry_after_s: when trying again is worth it, in seconds from now; None when unknown.
     """
 
@@ -40,8 +51,8 @@ class SnoozeError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = printable(message)
+        super().__init__(self.message)
         self.retry_after_s = retry_after_s
 
     @classmethod

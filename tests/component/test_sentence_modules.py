@@ -86,12 +86,14 @@ def test_a_pooling_must_not_come_twice(tmp_path: Path) -> None:
     assert message == "modules.json lists a Pooling that is not right after the Transformer"
 
 
-def test_a_module_outside_the_folder_is_refused(tmp_path: Path) -> None:
-    def change(modules: Modules, _: Path) -> None:
-        modules[2]["path"] = "../elsewhere"
+@pytest.mark.parametrize("path", ["../elsewhere", "/etc", "\0", "loop", "x" * 300])
+def test_a_module_outside_the_folder_is_refused(path: str, tmp_path: Path) -> None:
+    def change(modules: Modules, model: Path) -> None:
+        modules[2]["path"] = path
+        (model / "loop").symlink_to("loop")
 
     message = refusal(ModelFailed, tmp_path, change)
-    assert message == "modules.json names '../elsewhere', which is outside the folder"
+    assert message == f"modules.json names {path!r}, which is not inside the folder"
 
 
 def test_a_module_without_its_weights_is_named(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ whole before it is sent.
 import asyncio
 import json
 import socket
+import ssl
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -70,8 +71,10 @@ def _body_bytes(status: int, headers: Mapping[str, str], method: str) -> int:
 class Connection:
     """A blocking connection, for tests that care about the bytes on it."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, tls: ssl.SSLContext | None = None) -> None:
         self._socket = socket.create_connection(address, _TIMEOUT_S)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname=address[0])
         self._reader = self._socket.makefile("rb")
 
     def send(self, data: bytes) -> None:

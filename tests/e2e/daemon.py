@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import select
+import ssl
 import subprocess
 import sys
 import threading
@@ -91,8 +92,8 @@ class Daemon:
 
     # Requests
 
-    def connect(self) -> Connection:
-        return Connection(self.address)
+    def connect(self, tls: ssl.SSLContext | None = None) -> Connection:
+        return Connection(self.address, tls)
 
     async def connect_async(self) -> AsyncConnection:
         return await AsyncConnection.open(self.address)
@@ -135,9 +136,9 @@ class Daemon:
         model: dict[str, Any] = reply.json()
         return model
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self, headers: Mapping[str, str] | None = None) -> dict[str, float]:
         """Every sample by its name with its labels, such as `a_total{status="all"}`."""
-        reply = self.request("GET", "/metrics")
+        reply = self.request("GET", "/metrics", headers=headers)
         assert reply.status == 200, reply
         return {
             sample.name + _labels_text(sample.labels): sample.value

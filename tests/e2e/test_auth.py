@@ -10,6 +10,7 @@ from pathlib import Path
 from signal import SIGHUP
 from typing import Any
 
+import grpc
 import pytest
 
 import models
@@ -19,11 +20,12 @@ from e2e.conftest import Serve
 from e2e.credentials import ENVIRONMENT, KEYS, SETTINGS, bearer, token
 from e2e.daemon import Daemon
 from e2e.eventually import eventually
-from e2e.grpc_client import Client, Reply
+from e2e.grpc_client import INFER, Client, Refused, Reply
 from python_models import python_model
 from snoozeml.core.roles import Role
 
 ONE = infer_body(tensor("x", [1, 1], [1]))
+V2 = "/inference.GRPCInferenceService"
 ADMIN = bearer(KEYS[Role.ADMIN])
 
 
@@ -104,6 +106,25 @@ def test_a_key_that_asks_too_often_is_told_when_to_come_back(serve: Serve, echo:
     assert reply.json()["code"] == "rate_limited"
     assert 8 <= int(reply.headers["retry-after"]) <= 10
     assert status(daemon, "whole") == 200
+
+
+def test_refusals_are_counted_whatever_they_came_over(serve: Serve, echo: Path) -> None:
+    daemon = serve(key("whole", "admin"))
+
+    def counted() -> float:
+        return daemon.metrics(bearer("whole"))['snoozeml_auth_failures_total{reason="missing"}']
+
+    before = counted()
+    for target in ("/v1/models/echo/infer", "/v2/models/echo/infer", "/v1/models/upload"):
+        assert daemon.request("POST", target, ONE).status == 401
+    assert daemon.request("GET", "/v2/models/echo").status == 401
+    with Client(daemon.ready["grpc"]) as client:
+        named = b"\x0a\x04echo"  # in both protocols the first field names the model
+        for method in (INFER, f"{V2}/ModelInfer", f"{V2}/ModelReady"):
+            assert isinstance(client.call(method, named), Refused)
+        with pytest.raises(grpc.RpcError):
+            list(client.stream(f"{INFER}Stream", [named]))
+    assert counted() - before == 8
 
 
 def test_whoever_is_refused_before_the_body_gets_an_answer_all_the_same(
@@ -189,8 +210,8 @@ def watching(daemon: Daemon) -> Iterator[dict[tuple[int, str], str]]:
                     environment = Path(f"/proc/{pid}/environ").read_text(errors="replace")
                 except OSError:
                     continue
-                # Else it is on its way to become another program, or has ended.
-                if command != own and any(command):
+                # Else it is on its way to become another program, or has ended, perhaps in between.
+                if command != own and any(command) and environment:
                     seen[pid, " ".join(command)] = environment
 
     watcher = threading.Thread(target=watch)

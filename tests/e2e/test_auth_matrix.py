@@ -1,5 +1,7 @@
 """Every route, with everything that somebody might show: who comes in, and how far."""
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -9,6 +11,8 @@ import grpc
 import numpy as np
 import pytest
 from google.protobuf.message import Message
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
+from starlette.routing import Route
 
 import models
 from e2e import client
@@ -17,7 +21,9 @@ from e2e.daemon import Daemon
 from e2e.grpc_client import CHECK, Client, Reply, refused, tensor
 from snoozeml.config.auth_schema import AuthConfig
 from snoozeml.core.roles import Role
+from snoozeml.fronts import http as http_front
 from snoozeml.fronts.grpc.app import GrpcApp
+from snoozeml.fronts.http.app import ColdRoutes
 from snoozeml.fronts.http.guard import Guard
 from snoozeml.fronts.http.upload import UploadRoutes
 from snoozeml.fronts.http.v1_routes import V1Routes
@@ -34,12 +40,14 @@ class Row(NamedTuple):
     """One thing to ask for.
 
     Attributes:
+        method: of HTTP; gRPC has one for all.
         place: the path, of HTTP or of gRPC.
         ask: asks with these headers; returns the status as HTTP has it.
         needs: the least role that may; None: anybody.
         allowed: the status when it is allowed.
     """
 
+    method: str
     place: str
     name: str
     ask: Callable[[Daemon, Mapping[str, str]], int]
@@ -56,7 +64,7 @@ def http(method: str, path: str, needs: Role | None, allowed: int = 200) -> Row:
             assert reply.headers["www-authenticate"].startswith("Bearer")
         return reply.status
 
-    return Row(path, f"{method} {path}", ask, needs, allowed)
+    return Row(method, path, f"{method} {path}", ask, needs, allowed)
 
 
 def rpc(method: str, message: Message, needs: Role | None, allowed: int = 200) -> Row:
@@ -65,16 +73,19 @@ def rpc(method: str, message: Message, needs: Role | None, allowed: int = 200) -
     def ask(daemon: Daemon, headers: Mapping[str, str]) -> int:
         metadata = [(name.lower(), value) for name, value in headers.items()]
         with Client(daemon.ready["grpc"]) as client:
-            if "Stream" in method:
+            if method in STREAMS:
                 calling = client.channel.stream_stream(method)(iter([body]), metadata=metadata)
                 try:
-                    return len(list(calling)) * 200
+                    next(calling)
                 except grpc.RpcError as error:
                     return STATUS[refused(error).code]
+                calling.cancel()  # some never end by themselves
+                return 200
             outcome = client.call(method, body, metadata=metadata)
             return 200 if isinstance(outcome, Reply) else STATUS[outcome.code]
 
-    return Row(method, f"{method.rpartition('/')[2]} {str(message).strip()}", ask, needs, allowed)
+    name = f"{method.rpartition('/')[2]} {str(message).strip()}"
+    return Row("POST", method, name, ask, needs, allowed)
 
 
 STATUS: Final = {
@@ -83,6 +94,11 @@ STATUS: Final = {
     grpc.StatusCode.NOT_FOUND: 404,
     grpc.StatusCode.UNIMPLEMENTED: 501,
 }
+NOWHERE: Final = (
+    *(f"/v2/models/nothing/{what}" for what in ("generate", "generate_stream", "infer_stream")),
+    *("/v2/models/nothing/trace/setting", "/v2/trace/setting", "/v2/logging"),
+    *("/v2/systemsharedmemory/status", "/v2/cudasharedmemory/region/x/register"),
+)
 HTTP: Final = (
     http("GET", "/", None),
     http("GET", "/health/live", None),
@@ -124,20 +140,16 @@ HTTP: Final = (
     http("POST", "/v2/repository/other/models/echo/load", Role.ADMIN, 501),
     http("POST", "/v2/repository/other/models/echo/unload", Role.ADMIN, 501),
     # What is not there is not there for anybody, and says nothing of models.
-    http("POST", "/v2/models/nothing/generate", None, 501),
-    http("GET", "/v2/models/nothing/generate_stream", None, 501),
-    http("POST", "/v2/models/nothing/infer_stream", None, 501),
-    http("GET", "/v2/models/nothing/trace/setting", None, 501),
-    http("GET", "/v2/trace/setting", None, 501),
-    http("GET", "/v2/logging", None, 501),
-    http("GET", "/v2/systemsharedmemory/status", None, 501),
-    http("POST", "/v2/cudasharedmemory/region/x/register", None, 501),
+    *(http(method, path, None, 501) for path in NOWHERE for method in ("GET", "POST")),
     http("GET", "/nowhere", None, 404),
     http("DELETE", "/v1/models/echo", None, 405),
     http("OPTIONS", "/v1/models/nothing", None, 204),
 )
 V1: Final = "/snoozeml.v1.InferenceService/"
 V2: Final = "/inference.GRPCInferenceService/"
+WATCH: Final = "/grpc.health.v1.Health/Watch"
+REFLECTION: Final = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+STREAMS: Final = (V1 + "InferStream", V2 + "ModelStreamInfer", WATCH, REFLECTION)
 ONE: Final = [tensor("x", np.ones((1, 1)))]
 V2_ONE: Final = [v2.ModelInferRequest.InferInputTensor(name="x", datatype="FP32", shape=[1, 1])]
 RAW: Final = [b"\0\0\0\0"]
@@ -148,6 +160,8 @@ NOT_SERVED: Final = (
 )
 GRPC: Final = (
     rpc(CHECK, HealthCheckRequest(), None),
+    rpc(WATCH, HealthCheckRequest(), None),
+    rpc(REFLECTION, ServerReflectionRequest(list_services=""), None),
     rpc(V1 + "Infer", v1.ModelInferRequest(model_id="echo", inputs=ONE), Role.INFERENCE),
     rpc(V1 + "Infer", v1.ModelInferRequest(model_id="nothing"), Role.INFERENCE, 404),
     rpc(V1 + "InferStream", v1.ModelInferRequest(model_id="echo", inputs=ONE), Role.INFERENCE),
@@ -213,20 +227,49 @@ def test_every_route_of_http_is_in_the_table() -> None:
     guard, unused = Guard(Authoriser(AuthConfig())), Mock()
     groups = (
         V1Routes(guard, unused, unused, unused),
-        V2Routes(guard, unused, unused),
         UploadRoutes(guard, unused),
+        V2Routes(guard, unused, unused),
     )
-    regexes = {route.path: route.path_regex for group in groups for route in group.routes(unused)}
-    asked = [row.place for row in HTTP]
-    missing = [path for path, regex in regexes.items() if not any(map(regex.match, asked))]
-    assert missing == []
+    assert {type(group) for group in groups} == _groups_of_routes()
+    routes = [
+        (method, route)
+        for group in groups
+        for route in group.routes(unused)
+        for method in (route.methods or set()) - {"HEAD"}
+    ]
+    asked = [_number(routes, row) for row in HTTP]
+    missing = [number for number in range(len(routes)) if number not in asked]
+    assert [(routes[number][0], routes[number][1].path) for number in missing] == []
+
+
+def _number(routes: list[tuple[str, Route]], row: Row) -> int | None:
+    """Which route answers a row: the first that fits."""
+    fitting = (
+        number
+        for number, (method, route) in enumerate(routes)
+        if method == row.method and route.path_regex.match(row.place)
+    )
+    return next(fitting, None)
+
+
+def _groups_of_routes() -> set[type]:
+    """Every class of the front that has routes."""
+    modules = [
+        importlib.import_module(f"{http_front.__name__}.{module.name}")
+        for module in pkgutil.iter_modules(http_front.__path__)
+    ]
+    return {
+        found
+        for module in modules
+        for found in vars(module).values()
+        if isinstance(found, type) and hasattr(found, "routes") and found is not ColdRoutes
+    }
 
 
 def test_every_method_of_grpc_is_in_the_table() -> None:
     app = GrpcApp.over(Mock(), Mock(), Mock(), Authoriser(AuthConfig()), 1)
-    endless = {"/grpc.health.v1.Health/Watch"}
-    asked = {row.place for row in GRPC}
-    assert {*app.unary, *app.streaming} - endless <= asked
+    assert {*app.unary, *app.streaming} <= {row.place for row in GRPC}
+    assert {*app.streaming} <= {*STREAMS}
 
 
 @pytest.mark.parametrize("who", WHO)

@@ -5,10 +5,11 @@ import shutil
 import threading
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 from signal import SIGKILL
 
 import pytest
@@ -184,7 +185,7 @@ def test_replacing_under_load_fails_no_request(
 ) -> None:
     daemon = serve(PYTHON)
     assert upload(daemon, once, "m.onnx").status == 200
-    answers, failures = asyncio.run(_replace_under_load(daemon, [twice, once, twice, once]))
+    answers, failures = asyncio.run(_replace_under_load(daemon, 2 * [(twice, 6), (once, 3)]))
     assert failures == []
     assert set(answers) == {3, 6}
     assert len(answers) > 100
@@ -193,18 +194,17 @@ def test_replacing_under_load_fails_no_request(
 
 
 async def _replace_under_load(
-    daemon: Daemon, versions: list[bytes]
+    daemon: Daemon, versions: Sequence[tuple[bytes, float]]
 ) -> tuple[list[float], list[str]]:
     answers: list[float] = []
     failures: list[str] = []
     done = asyncio.Event()
     clients = [await daemon.connect_async() for _ in range(8)]
     crowd = [asyncio.create_task(_ask(c, done, answers, failures)) for c in clients]
-    for number, version in enumerate(versions):
+    for version, wanted in versions:
         name = "m.zip" if version[:2] == b"PK" else "m.onnx"
         reply = await asyncio.to_thread(upload, daemon, version, name, overwrite="true")
-        assert reply.status == 200, (number, reply)
-        wanted = 6.0 if name == "m.zip" else 3.0
+        assert reply.status == 200, reply
         # A request that comes after the answer meets the new version.
         assert await asyncio.to_thread(answer, daemon) == wanted
     done.set()
@@ -243,6 +243,65 @@ def test_the_version_before_serves_until_the_new_one_is_awake(
     assert answer(daemon) == 6
     assert daemon.model("m")["loads"] == 1  # of this version
     assert max(waits_s) < 2
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Callable[..., bytes]:
+    """`large(factor)` is a model that multiplies, of which two do not fit into `NARROW`."""
+
+    def make(factor: int, load: str = "time.sleep(1)") -> bytes:
+        folder = python_model(
+            tmp_path / f"times {factor}",
+            f'return {{"y": inputs["x"] * {factor}}}',
+            head="import pathlib, time",
+            load=f'self.data = pathlib.Path(model_dir, "data").read_bytes(); {load}',
+        )
+        (folder / "data").write_bytes(Random(factor).randbytes(40 << 20))
+        return zipped_folder(folder)
+
+    return make
+
+
+NARROW = PYTHON + 'max_memory = "100MiB"\n'
+
+
+def test_where_there_is_no_room_for_both_requests_wait_and_none_fails(
+    serve: Serve, large: Callable[..., bytes]
+) -> None:
+    daemon = serve(NARROW)
+    assert upload(daemon, large(1), "m.zip").status == 200
+    assert answer(daemon) == 3
+    answers, failures = asyncio.run(
+        _replace_under_load(daemon, [(large(2), 6), (large(1), 3), (large(2), 6)])
+    )
+    assert failures == []
+    assert set(answers) == {3, 6}
+    assert len(answers) > 100
+    assert len(_refused_beside(daemon)) == 3
+
+
+def _refused_beside(daemon: Daemon) -> list[str]:
+    """How often a new version has found no room beside the one before."""
+    return [line["error"] for line in daemon.log() if "no room" in line.get("error", "")]
+
+
+def test_a_version_that_proves_broken_when_it_is_alone_gives_way_to_the_one_before(
+    serve: Serve, models_dir: Path, cache_dir: Path, large: Callable[..., bytes]
+) -> None:
+    daemon = serve(NARROW)
+    assert upload(daemon, large(1), "m.zip").status == 200
+    assert answer(daemon) == 3
+    before = left_over(models_dir, cache_dir)
+    broken = large(2, "raise RuntimeError('no weights')")
+    reply = upload(daemon, broken, "m.zip", overwrite="true", description="broken")
+    assert len(_refused_beside(daemon)) == 1
+    assert reply.status == 400, reply
+    assert "the model cannot be loaded: RuntimeError: no weights" in reply.json()["error"]
+    assert answer(daemon) == 3
+    assert daemon.model("m")["description"] != "broken"
+    assert left_over(models_dir, cache_dir) == before
+    assert daemon.stop() == 0
+    assert answer(serve()) == 3
 
 
 def test_a_version_that_cannot_be_loaded_does_not_replace_one_that_serves(

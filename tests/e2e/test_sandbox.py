@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -153,4 +154,36 @@ def test_an_answer_without_measure_ends_the_worker_and_not_the_daemon(
     before = processes.resident_bytes(daemon.pid)
     assert daemon.infer("vast", ROW).json()["code"] in ("worker_crashed", "out_of_memory")
     assert processes.resident_bytes(daemon.pid) < before + 64 * 2**20
+    assert daemon.infer("echo", ROW).status == 200
+
+
+SHOUT = """
+    for fd in range(3, 64):
+        try:
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                line = socket.socket(fileno=os.dup(fd))
+                for _ in range(1000):
+                    line.sendall(b"\\xff" * 2**20)
+        except OSError:
+            pass
+    return {"y": inputs["x"]}
+"""
+
+
+@needs_landlock
+def test_a_model_that_shouts_at_its_worker_is_not_listened_to(
+    serve: Serve, models_dir: Path
+) -> None:
+    models.identity_model(models_dir / "echo.onnx")
+    python_model(models_dir / "loud", SHOUT, head="import os, socket, stat")
+    daemon = serve("[models.loud]\nsandbox = true\n")
+    daemon.control("loud", "load")
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(daemon.infer, "loud", ROW)
+        largest = 0
+        while not asking.done():
+            sizes = [processes.resident_bytes(pid) for pid in daemon.workers()]
+            largest = max([largest, *sizes])
+    assert asking.result().json()["code"] == "worker_crashed", asking.result()
+    assert largest < 400 * 2**20
     assert daemon.infer("echo", ROW).status == 200

@@ -100,6 +100,36 @@ def test_an_idle_connection_is_closed(serve: Serve) -> None:
             assert connection.ended()
 
 
+def test_a_connection_whose_body_came_after_its_answer_is_closed_when_idle(serve: Serve) -> None:
+    with serve(SHORT, SNOOZE_API_KEY="key").connect() as connection:
+        connection.send(_head(5) + b"1234")
+        assert connection.reply().status == 401
+        connection.send(b"5")
+        with _took(0.0, 1.5):
+            assert connection.ended()
+
+
+def test_a_request_behind_a_body_that_was_refused_may_take_its_time(
+    serve: Serve, models_dir: Path
+) -> None:
+    models.slow_model(models_dir / "slow.onnx", 400)
+    daemon = serve("[server]\nkeep_alive_secs = 0.2\n", SNOOZE_API_KEY="key")
+    target, one = path("slow", "infer"), infer_body(tensor("x", [1, 1], [1]))
+    with daemon.connect() as connection:
+        connection.send(_head(5) + b"1234")
+        assert connection.reply().status == 401
+        connection.send(b"5" + request_bytes("POST", target, one, {"X-API-Key": "key"}))
+        assert connection.reply().outputs() == {"y": [1]}
+
+
+def test_a_body_that_stops_after_its_answer_gets_no_second_one(serve: Serve) -> None:
+    with serve(SHORT, SNOOZE_API_KEY="key").connect() as connection:
+        connection.send(_head(5) + b"1")
+        assert connection.reply().status == 401
+        with _took(0.0, 1.0):
+            assert connection.ended()
+
+
 @pytest.mark.parametrize("close", [False, True], ids=["kept alive", "to be closed"])
 def test_a_large_answer_that_nobody_reads_is_not_held_for_ever(serve: Serve, close: bool) -> None:
     rows = 1_500_000

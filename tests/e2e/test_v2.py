@@ -217,6 +217,13 @@ def encoded(encoding: str) -> dict[str, str]:
     return {"Content-Encoding": encoding}
 
 
+@pytest.mark.parametrize("target", [url("FP32"), path("FP32", "infer"), "/v2/repository/index"])
+def test_other_encodings_are_refused_by_name(v2: Daemon, target: str) -> None:
+    reply = v2.request("POST", target, b"{}", encoded("br"))
+    assert (reply.status, reply.json()["code"]) == (415, "unsupported_media_type"), reply
+    assert "gzip or deflate or none, not br" in reply.json()["error"]
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 def test_compressed_bodies_are_taken_by_both_dialects(v2: Daemon, encoding: str) -> None:
     compress = gzip.compress if encoding == "gzip" else zlib.compress

@@ -157,3 +157,26 @@ def _places(node: Json) -> Any:
 
 def as_json(document: Json) -> bytes:
     return json.dumps(document).encode("utf-8", "surrogatepass")
+
+
+def as_ubjson(node: Json) -> bytes:
+    """As UBJSON writes it; numbers that it has no type for become strings."""
+    match node:
+        case None | True | False:
+            return {None: b"Z", True: b"T", False: b"F"}[node]
+        case int() if abs(node) < 2**63:
+            return struct.pack(">cq", b"L", node)
+        case float():
+            return struct.pack(">cd", b"D", node)
+        case list():
+            return b"[" + b"".join(map(as_ubjson, node)) + b"]"
+        case dict():
+            members = (_ubjson_text(key) + as_ubjson(value) for key, value in node.items())
+            return b"{" + b"".join(members) + b"}"
+        case _:
+            return b"S" + _ubjson_text(str(node))
+
+
+def _ubjson_text(text: str) -> bytes:
+    raw = text.encode("utf-8", "surrogatepass")
+    return struct.pack(">cq", b"L", len(raw)) + raw

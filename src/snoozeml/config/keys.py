@@ -15,6 +15,7 @@ from snoozeml.config.auth_schema import ApiKeyTable, AuthTable, JwtTable
 from snoozeml.config.schema import ModelConfig, ServerConfig
 from snoozeml.core.secret import Secret
 from snoozeml.core.text import is_text
+from snoozeml.errors import printable
 
 Keys = Mapping[str, FieldInfo]
 
@@ -58,8 +59,7 @@ class ConfigError(Exception):
     """
 
     def __init__(self, message: str) -> None:
-        # A file name need not be valid text; the message must be printable all the same.
-        super().__init__(message.encode("utf-8", "backslashreplace").decode())
+        super().__init__(printable(message))  # a file's name need not be valid text
 
 
 class FlagError(ConfigError):

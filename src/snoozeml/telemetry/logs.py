@@ -15,6 +15,8 @@ from typing import Literal
 
 import msgspec
 
+from snoozeml.errors import printable
+
 _LONGEST_BACKLOG = 10_000  # records
 _LAST_WORDS_S = 1.0
 _STDERR = 2
@@ -32,6 +34,7 @@ class HumanFormatter(logging.Formatter):
         clock = datetime.fromtimestamp(record.created).strftime("%H:%M:%S.%f")[:-3]
         fields = " ".join(f"{key}={value}" for key, value in _fields(record).items())
         line = f"{clock} {record.levelname:<7} {record.getMessage()} {fields}".rstrip()
+        line = printable(line)  # it may hold what a client, a file or a model has said
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line

@@ -1,8 +1,11 @@
 """The counts and gauges of the whole daemon, and how everything is shown to Prometheus."""
 
+import asyncio
+import math
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 from prometheus_client import generate_latest
@@ -15,6 +18,11 @@ from snoozeml.telemetry.reading import STATES, ModelReading, Reading
 from snoozeml.telemetry.statistics import ModelStatistics
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+_GOOD_S: Final = 1.0
+
+
+AUTH_FAILURES: Final = ("missing", "malformed", "invalid", "expired", "role", "model", "rate")
+"""Why somebody is not let in; docs/metrics.md says what each means."""
 
 
 class Totals(msgspec.Struct):
@@ -36,6 +44,9 @@ class Totals(msgspec.Struct):
     stream_errors: int = 0
     deallocations: dict[str, int] = msgspec.field(
         default_factory=lambda: {"oom": 0, "idle": 0, "capacity": 0}
+    )
+    auth_failures: dict[str, int] = msgspec.field(
+        default_factory=lambda: dict.fromkeys(AUTH_FAILURES, 0)
     )
 
     def take_over(self, statistics: ModelStatistics) -> None:
@@ -69,6 +80,12 @@ def _counts(totals: Totals) -> Iterator[Metric]:
     for reason, count in totals.deallocations.items():
         deallocations.add_metric([reason], count)
     yield deallocations
+    failures = CounterMetricFamily(
+        "snoozeml_auth_failures", "Requests refused for their credentials.", labels=["reason"]
+    )
+    for reason, count in totals.auth_failures.items():
+        failures.add_metric([reason], count)
+    yield failures
     for name, text, value in (
         (
             "snoozeml_inference_latency_seconds",
@@ -159,10 +176,15 @@ class Exposition:
         totals: Totals,
         read: Callable[[], Awaitable[Reading]],
         certificate: Certificate | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._totals = totals
         self._read = read
         self._certificate = certificate
+        self._clock = clock
+        self._for_strangers = b""
+        self._good_until = -math.inf
+        self._rendering = asyncio.Lock()
 
     async def render(self, may_see: Callable[[str], bool]) -> bytes:
         """What there is to see.
@@ -174,3 +196,15 @@ class Exposition:
         shown = [model for model in reading.models if may_see(model.model_id)]
         common = generate_latest(_Scrape(self._totals, reading, self._certificate))
         return common + model_metrics.render(shown).encode()
+
+    async def render_for_strangers(self) -> bytes:
+        """What anybody may see, a second old at most.
+
+        Measuring workers takes milliseconds of processor time, and whoever needs no credentials
+        may ask as often as they like.
+        """
+        async with self._rendering:
+            if self._clock() >= self._good_until:
+                self._for_strangers = await self.render(lambda _: False)
+                self._good_until = self._clock() + _GOOD_S
+            return self._for_strangers

@@ -77,6 +77,13 @@ _XGB_OBJECTIVES: Final = (
 _XGB_OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "one-hot": {"max_cat_to_onehot": 100, "categorical": True, "tree_method": "hist"},
     "partition": {"max_cat_to_onehot": 1, "categorical": True, "tree_method": "hist"},
+    "pruned": {
+        "max_cat_to_onehot": 1,
+        "categorical": True,
+        "tree_method": "hist",
+        "max_depth": 6,
+        "pruned": 2.0,
+    },
     "lossguide": {
         "grow_policy": "lossguide",
         "max_leaves": 24,
@@ -143,7 +150,7 @@ def _xgboost(options: dict[str, Any], suffix: str) -> Case:
     if options["objective"] == "reg:quantileerror":
         options["quantile_alpha"] = 0.4
     rounds, targets = options.pop("rounds", 4), options.pop("targets", 1)
-    categorical = options.pop("categorical", False)
+    categorical, pruned = options.pop("categorical", False), options.pop("pruned", None)
     features, target = data()
     target = _xgb_target(options["objective"], target)
     if options["objective"].startswith("multi"):
@@ -163,6 +170,9 @@ def _xgboost(options: dict[str, Any], suffix: str) -> Case:
         trained_on.set_float_info("label_lower_bound", target)
         trained_on.set_float_info("label_upper_bound", target * 2)
     booster = xgboost.train(options, trained_on, rounds)
+    if pruned is not None:  # leaves that were categorical nodes once
+        after = {"process_type": "update", "updater": "prune", "gamma": pruned}
+        booster = xgboost.train(options | after, trained_on, rounds, xgb_model=booster)
     rows = edges(_xgb_splits(booster), categorical)
     answers = {"predictions": booster.predict(matrix(rows))}
     return Case(f"model{suffix}", _saved(booster, suffix), rows, answers)

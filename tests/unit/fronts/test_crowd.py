@@ -79,6 +79,14 @@ def test_what_moves_buys_time(stage: Stage, moved_bytes: int, due_after_s: float
     assert transfer.due_at(LIMITS) == pytest.approx(100.0 + due_after_s)
 
 
+def test_whoever_was_refused_may_finish_but_not_trickle() -> None:
+    transfer = Transfer(Stage.HANG_UP, 100.0)
+    transfer.heard_at, transfer.moved_bytes = 125.0, 20
+    assert transfer.due_at(LIMITS) == pytest.approx(126.0)
+    transfer.heard_at = 140.0
+    assert transfer.due_at(LIMITS) == pytest.approx(130.02)
+
+
 def test_only_those_whose_time_is_up_expire() -> None:
     async def scene(crowd: Crowd, clients: list[FakeClient]) -> None:
         now = asyncio.get_running_loop().time()

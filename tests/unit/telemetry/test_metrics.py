@@ -34,6 +34,33 @@ TYPES = {
 }
 
 
+def test_whatever_strangers_ask_it_is_measured_once_a_second() -> None:
+    measured = 0
+
+    async def read() -> Reading:
+        nonlocal measured
+        measured += 1
+        await asyncio.sleep(0)
+        return Reading(models=[model("a")], leaving=[], models_limit=1, memory_limit_bytes=1)
+
+    now = 100.0
+    exposition = Exposition(Totals(), read, clock=lambda: now)
+
+    async def scene() -> None:
+        nonlocal now
+        many = await asyncio.gather(*(exposition.render_for_strangers() for _ in range(9)))
+        assert set(many) == {await exposition.render(lambda _: False)}
+        assert measured == 2
+        now += 0.9
+        await exposition.render_for_strangers()
+        assert measured == 2
+        now += 0.2
+        await exposition.render_for_strangers()
+        assert measured == 3
+
+    asyncio.run(scene())
+
+
 def used() -> ModelStatistics:
     statistics = ModelStatistics()
     for seconds in (0.001, 0.0011, 31.0):

@@ -17,6 +17,7 @@ from snoozeml.core.tensors import Signature, TensorSpec
 from snoozeml.errors import InferenceFailed, InvalidInput
 from snoozeml.wire.tensors import DATATYPES, DTYPES, NamedArrays
 from snoozeml.worker.engines.python import guest
+from snoozeml.worker.engines.python.child import TooMuch, WaryChannel
 from snoozeml.worker.engines.python.outputs import Outputs
 
 
@@ -56,6 +57,23 @@ def test_messages_of_any_size_arrive_whole() -> None:
         ours.close()
         with pytest.raises(EOFError):
             guest.Channel(theirs).receive()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\xff\xff\xff\xff",
+        b"\x30\0\0\0" + b'{"tensors": [["a", "UINT8", [9], 50]]}'.ljust(0x30),
+        b"\x30\0\0\0" + b'{"tensors": [["a", "UINT8", [9], -1]]}'.ljust(0x30),
+    ],
+    ids=["a header", "a tensor", "less than nothing"],
+)
+def test_more_than_a_limit_is_not_waited_for(sent: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(sent)
+        with pytest.raises(TooMuch):
+            WaryChannel(theirs, most_bytes=90).receive()
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ from snoozeml.errors import (
     PayloadTooLarge,
     SnoozeError,
 )
-from snoozeml.fronts.http.body import refuse_body
-from snoozeml.fronts.http.replies import Headers, send_error
+from snoozeml.fronts.http.replies import CLOSE, Headers, send_error
 from snoozeml.fronts.http.request import SCOPE_KEY, Request
 from snoozeml.fronts.manners import new_request_id
 
@@ -71,10 +70,7 @@ class HttpApp:
         except Cancelled:
             pass  # nobody is left to answer
         except SnoozeError as error:
-            if isinstance(error, PayloadTooLarge) and not request.is_read:
-                await refuse_body(error, request, receive, send)
-            else:
-                await _send_failure(error, request, scope, send)
+            await _send_failure(error, request, scope, send)
         except HTTPException as error:
             await _send_http_exception(error, request, scope, send)
         except Exception:
@@ -109,7 +105,8 @@ async def _send_failure(error: SnoozeError, request: Request, scope: Scope, send
             "message": error.message,
         }
         _log.debug("refused", extra={"fields": fields})
-    await send_error(send, error, request_id)
+    too_large = isinstance(error, PayloadTooLarge) and not request.is_read
+    await send_error(send, error, request_id, [CLOSE] if too_large else None)
 
 
 async def _send_http_exception(

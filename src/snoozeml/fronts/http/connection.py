@@ -1,37 +1,30 @@
 """uvicorn's HTTP/1.1 protocol, with what a client that leaves or stammers means here."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
     RequestResponseCycle,
 )
 
-from snoozeml.errors import HeadTooLarge, InvalidInput, Overloaded, RequestTimeout, SnoozeError
+from snoozeml.errors import SnoozeError
+from snoozeml.fronts.http import refusals
 from snoozeml.fronts.http.crowd import Crowd
-from snoozeml.fronts.http.limits import Stage, Transfer
-from snoozeml.fronts.http.replies import STATUS, Headers, error_body, error_headers, send_error
+from snoozeml.fronts.http.held import HeldBodies
+from snoozeml.fronts.http.limits import LARGEST_HEAD_BYTES, Stage, Transfer
+from snoozeml.fronts.http.replies import CLOSE, STATUS, Headers, error_body, error_headers
 from snoozeml.fronts.http.transport import WatchedTransport
 from snoozeml.fronts.manners import new_request_id
 
 STATE_KEY = "connection"
 """Where the application finds its connection in `scope["state"]`."""
 
-
-# What a request line and its headers may take together; more than any honest client sends.
-_LARGEST_HEAD_BYTES: Final = 64 * 1024
 _FRAMING_PER_BYTE: Final = 8
 _BODY_FOLLOWS: Final = frozenset({b"content-length", b"transfer-encoding"})
-# After a refusal, this much more is read and thrown away: closing on unread bytes would reset the
-# connection, and a client that is still writing would find that instead of the answer.
-_SWALLOW_BYTES: Final = 1024 * 1024
-_RETRY_AFTER_S: Final = 1.0
-_CLOSE: Final = (b"connection", b"close")
+_SWALLOW_BYTES: Final = 256 * 2**20  # whoever sends more than this after a refusal is not listening
 
 
 class Connection(HttpToolsProtocol):
@@ -52,25 +45,20 @@ class Connection(HttpToolsProtocol):
         self._crowd: Final = crowd
         self._head_bytes = 0
         self._framing_bytes = 0
-        # Of the bodies whose requests are not answered, in their order; pipelined ones included.
-        self._held_bytes: Final[deque[int]] = deque()
+        self._held: Final = HeldBodies(self, crowd)
         self._body_bytes = 0
-        self._keeps_body = True
         self._served: RequestResponseCycle | None = None  # where requests are pipelined, the first
         self._unsent_bytes = 0
-        self._swallowed_bytes = 0
-        self._refusal: SnoozeError = _NOT_HTTP
+        self._refusal: SnoozeError = refusals.NOT_HTTP
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(WatchedTransport(transport, self._await_reader))
+        super().connection_made(WatchedTransport(transport, self._linger, self._await_reader))
         if not self._crowd.welcome():
             if self._crowd.is_full:
                 transport.abort()
                 return
-            self.app = _only_health(self.app)
-        self.timeout_keep_alive_task = self.loop.call_later(
-            self.timeout_keep_alive, self.timeout_keep_alive_handler
-        )
+            self.app = refusals.only_health(self.app)
+        self._wait_for_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -94,7 +82,7 @@ class Connection(HttpToolsProtocol):
                 self._feed_body(data)
                 return
             # A piece is no larger than what the head may still take.
-            piece = data[: _LARGEST_HEAD_BYTES - self._head_bytes]
+            piece = data[: LARGEST_HEAD_BYTES - self._head_bytes]
             data = data[len(piece) :]
             self._feed_head(piece)
 
@@ -105,32 +93,32 @@ class Connection(HttpToolsProtocol):
             self._head_bytes = self._framing_bytes = 0
             return
         self._head_bytes += len(piece)
-        if self._head_bytes >= _LARGEST_HEAD_BYTES:
-            self._refuse(_HEAD_TOO_LARGE)
+        if self._head_bytes >= LARGEST_HEAD_BYTES:
+            self._refuse(refusals.HEAD_TOO_LARGE)
 
     def _feed_body(self, data: bytes) -> None:
         # Chunk sizes and trailers cost memory or time, and carry nothing: a body may not consist
         # of them. One-byte chunks take seven bytes for each of theirs.
         self._framing_bytes += len(data)
         super().data_received(data)
-        if self._framing_bytes > _LARGEST_HEAD_BYTES:
-            self._refuse(_HEAD_TOO_LARGE)
+        if self._framing_bytes > LARGEST_HEAD_BYTES:
+            self._refuse(refusals.HEAD_TOO_LARGE)
         # A large body is no credit for trailers as large.
-        self._framing_bytes = max(self._framing_bytes, -_LARGEST_HEAD_BYTES)
+        self._framing_bytes = max(self._framing_bytes, -LARGEST_HEAD_BYTES)
 
     def on_headers_complete(self) -> None:
         if self._is_hanging_up:
             raise ValueError("a request behind one that was refused")
         # The parser would take the body for the other protocol's first words.
         if self.parser.should_upgrade() and any(name in _BODY_FOLLOWS for name, _ in self.headers):
-            self._refusal = _NO_UPGRADE
+            self._refusal = refusals.NO_UPGRADE
             raise ValueError("an upgrade beside a body")  # ends in `send_400_response`
         super().on_headers_complete()
+        self._unset_keepalive_if_required()  # set in vain at the end of a body that was refused
         if not self.pipeline:
             self._served = self.cycle
-        self._held_bytes.append(0)
+        self._held.begin()
         self._body_bytes = 0
-        self._keeps_body = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.cycle is None or self.cycle.scope is not self.scope:  # else it is a trailer
@@ -142,20 +130,32 @@ class Connection(HttpToolsProtocol):
         self._framing_bytes -= _FRAMING_PER_BYTE * len(body)
         super().on_body(body)
         self._body_bytes += len(body)
-        if self._keeps_body and self._held_bytes and not self.cycle.response_complete:
-            self._held_bytes[-1] += len(body)
-            self._crowd.hold(self, len(body))
+        if not self.cycle.response_complete:
+            self._held.add(len(body))
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self.cycle.more_body = False  # where it was answered before its end, too
+        if self.cycle.response_complete and not self._is_hanging_up:  # answered before its end
+            self.cycle.more_body = False
+            self._wait_for_request()
 
     def on_response_complete(self) -> None:
-        if self._held_bytes:
-            self._crowd.release(self._held_bytes.popleft())
+        self._held.drop_first()
+        if self._is_hanging_up:
+            return
         if self.pipeline:
             self._served = self.pipeline[-1][0]
         super().on_response_complete()
+
+    def _wait_for_request(self) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self._is_hanging_up:
+            self.transport.close()
 
     def answer(self, headers: Headers, body: bytes | memoryview) -> bool:
         """Send a whole good answer in one system call, past the protocol's own way.
@@ -173,7 +173,7 @@ class Connection(HttpToolsProtocol):
             return True
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
-        close = () if cycle.keep_alive else (_CLOSE,)
+        close = () if cycle.keep_alive else (CLOSE,)
         head = _head(200, (*cycle.default_headers, *headers, *close), len(body))
         self.transport.writelines((head, body))
         cycle.message_event.set()
@@ -184,14 +184,7 @@ class Connection(HttpToolsProtocol):
 
     def pass_body_on(self) -> None:
         """The body that is on its way goes to disk as it comes, and is not held in memory."""
-        self._keeps_body = False
-        if self._held_bytes:
-            self._crowd.release(self._held_bytes[-1])
-            self._held_bytes[-1] = 0
-
-    def _release_bodies(self) -> None:
-        self._crowd.release(sum(self._held_bytes))
-        self._held_bytes.clear()
+        self._held.pass_on()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -228,10 +221,11 @@ class Connection(HttpToolsProtocol):
         assert self.transfer is not None
         limits = self._crowd.limits
         if self.transfer.stage is Stage.HEAD:
-            self._refuse(RequestTimeout(_SLOW_HEAD.format(limits.header_timeout_s)))
+            self._refuse(refusals.slow_head(limits))
         elif self.transfer.stage is Stage.BODY:
-            what = _SLOW_BODY.format(limits.transfer_timeout_s, limits.bytes_per_s)
-            self._refuse(RequestTimeout(what))
+            self._refuse(refusals.slow_body(limits))
+        elif self._is_hanging_up and not self.transport.get_write_buffer_size():
+            self.transport.close()
         else:
             self.transport.abort()
 
@@ -239,13 +233,13 @@ class Connection(HttpToolsProtocol):
         if self.transfer is None:
             self.transport.close()
         elif self.transfer.stage in (Stage.HEAD, Stage.BODY):
-            self._refuse(_TOO_MANY)
+            self._refuse(refusals.TOO_MANY)
             self.transport.close()
         else:
             self.transport.abort()
 
     def give_up_body(self) -> None:
-        self._refuse(_TOO_MUCH)
+        self._refuse(refusals.TOO_MUCH)
 
     @property
     def _is_held_up(self) -> bool:
@@ -286,11 +280,6 @@ class Connection(HttpToolsProtocol):
             self._unsent_bytes = self.transport.get_write_buffer_size()
             self._enter(Stage.ANSWER)
 
-    def _swallow(self, data: bytes) -> None:
-        self._swallowed_bytes += len(data)
-        if self._swallowed_bytes > _SWALLOW_BYTES:
-            self.transport.close()
-
     # Refusing
 
     def send_400_response(self, msg: str) -> None:
@@ -304,25 +293,45 @@ class Connection(HttpToolsProtocol):
         if cycle is not None and cycle.response_started and not cycle.response_complete:
             self.transport.abort()  # half an answer has gone out; two would be taken for one
             return
+        if self._is_amid_body and self.cycle.response_complete:
+            self._hang_up()  # another answer would be taken for that to the next request
+            return
         request_id = new_request_id()
         body = error_body(error, request_id)
-        headers = (*error_headers(error, request_id), _CLOSE)
+        headers = (*error_headers(error, request_id), CLOSE)
         self.transport.write(_head(STATUS[error.code], headers, len(body)) + body)
         self._hang_up()
 
     def _hang_up(self) -> None:
-        """Close the connection once the client has closed it, or in a moment."""
+        """Close the connection once the client has closed it, or has nothing more to say.
+
+        Closing on unread bytes would reset the connection, and a client that is still writing would
+        find that instead of its answer.
+        """
         self._enter(Stage.HANG_UP)
         self._abandon()
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
-            self.flow.resume_reading()
-        else:
+        self._unset_keepalive_if_required()
+        self.transport.write_eof()
+        self.flow.resume_reading()
+
+    def _linger(self) -> bool:
+        """Hang up rather than close where a body is still on its way."""
+        awaits_leave = self.expect_100_continue and not self._body_bytes
+        if self._is_hanging_up or awaits_leave or not self._is_amid_body:
+            return False
+        self._hang_up()
+        return True
+
+    def _swallow(self, data: bytes) -> None:
+        assert self.transfer is not None
+        self.transfer.heard_at = self.loop.time()
+        self.transfer.moved_bytes += len(data)
+        if self.transfer.moved_bytes > _SWALLOW_BYTES:
             self.transport.close()
 
     def _abandon(self) -> None:
         """Nobody waits for what is being done for this client any more."""
-        self._release_bodies()
+        self._held.drop_all()
         self.pipeline.clear()
         cycle = self._served
         if cycle is None or cycle.response_complete:
@@ -340,42 +349,3 @@ def _head(status: int, headers: Iterable[tuple[bytes, bytes]], body_bytes: int) 
         lines += (name, b": ", value, b"\r\n")
     lines.append(b"content-length: %d\r\n\r\n" % body_bytes)
     return b"".join(lines)
-
-
-def _only_health(app: Any) -> Any:
-    """An application that answers questions about health, and refuses all others."""
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"].startswith("/health/"):
-            await app(scope, receive, send)
-        else:
-            await send_error(send, _TOO_MANY, None, [_CLOSE])
-
-    return answer
-
-
-_TOO_MANY: Final = Overloaded(
-    "there are more connections than the limit (max_connections)", retry_after_s=_RETRY_AFTER_S
-)
-_TOO_MUCH: Final = Overloaded(
-    "the bodies of all requests together are larger than the limit (max_inflight_bytes)",
-    retry_after_s=_RETRY_AFTER_S,
-)
-_SLOW_HEAD: Final = (
-    "the request line and headers were not complete within {:g} s (header_timeout_secs)"
-)
-_SLOW_BODY: Final = (
-    "the body was not complete within {:g} s (transfer_timeout_secs) and a second for every {} "
-    "bytes of it (min_transfer_rate)"
-)
-_NOT_HTTP: Final = InvalidInput(
-    "this is not a valid HTTP/1.1 request: check the request line, the header lines and the chunk "
-    "sizes"
-)
-_NO_UPGRADE: Final = InvalidInput(
-    "this server speaks HTTP/1.1 only; send a request with a body without the Upgrade header"
-)
-_HEAD_TOO_LARGE: Final = HeadTooLarge(
-    f"what comes around the body (request line, headers, chunk sizes, trailers) is larger than the "
-    f"limit of {_LARGEST_HEAD_BYTES} bytes"
-)

@@ -5,8 +5,11 @@ from typing import Final, NamedTuple, Self
 
 from snoozeml.config.schema import ServerConfig
 
+LARGEST_HEAD_BYTES: Final = 64 * 1024
+"""What a request line and its headers may take together; more than any honest client sends."""
+
 HANG_UP_S: Final = 1.0
-"""How long a client that has been refused may take to read the answer and hang up."""
+"""How long a client that has been refused may be silent before the connection is closed."""
 
 
 class ClientLimits(NamedTuple):
@@ -50,14 +53,15 @@ class Transfer:
 
     Attributes:
         since: monotonic seconds.
+        heard_at: when something last came from a client that has been refused.
         moved_bytes: how much of the body or the answer has passed.
     """
 
-    __slots__ = ("moved_bytes", "since", "stage")
+    __slots__ = ("heard_at", "moved_bytes", "since", "stage")
 
     def __init__(self, stage: Stage, since: float) -> None:
         self.stage = stage
-        self.since = since
+        self.since = self.heard_at = since
         self.moved_bytes = 0
 
     def due_at(self, limits: ClientLimits) -> float:
@@ -67,6 +71,5 @@ class Transfer:
         """
         if self.stage is Stage.HEAD:
             return self.since + limits.header_timeout_s
-        if self.stage is Stage.HANG_UP:
-            return self.since + HANG_UP_S
-        return self.since + limits.transfer_timeout_s + self.moved_bytes / limits.bytes_per_s
+        due_at = self.since + limits.transfer_timeout_s + self.moved_bytes / limits.bytes_per_s
+        return min(due_at, self.heard_at + HANG_UP_S) if self.stage is Stage.HANG_UP else due_at

@@ -12,6 +12,7 @@ from snoozeml.fronts.manners import new_request_id, retry_after
 Headers = list[tuple[bytes, bytes]]
 
 JSON: Final = (b"content-type", b"application/json")
+CLOSE: Final = (b"connection", b"close")
 
 STATUS: Final[Mapping[str, int]] = {
     "invalid_input": 400,
@@ -66,7 +67,7 @@ def error_headers(error: SnoozeError, request_id: str) -> Headers:
     if error.code == "unauthenticated":
         headers.append((b"www-authenticate", b'Bearer realm="snoozeml"'))
     if error.code == "shutting_down":
-        headers.append((b"connection", b"close"))
+        headers.append(CLOSE)
     return headers
 
 

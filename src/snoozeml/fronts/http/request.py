@@ -5,7 +5,6 @@ from typing import Final
 from starlette.types import Scope
 
 from snoozeml.errors import UnsupportedMediaType
-from snoozeml.fronts.http.compression import ENCODINGS
 from snoozeml.fronts.manners import usable_request_id
 from snoozeml.serving.auth import CREDENTIAL_HEADERS
 
@@ -76,6 +75,3 @@ def check_media_type(request: Request, *, may_be_binary: bool = False) -> None:
         right = "application/json" + (" or application/octet-stream" if may_be_binary else "")
         given = media_type.decode("latin-1")
         raise UnsupportedMediaType(f"send content-type {right}, not {given}")
-    if request.encoding and request.encoding not in ENCODINGS:
-        given = request.encoding.decode("latin-1")
-        raise UnsupportedMediaType(f"send content-encoding gzip or deflate or none, not {given}")

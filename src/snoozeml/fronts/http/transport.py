@@ -9,13 +9,20 @@ class WatchedTransport(asyncio.Transport):
     """Passes everything through, but for what comes after the end.
 
     Args:
+        lingers: asked when it is to be closed: whether it is closed later, by another call.
         on_unsent: called when it is closed while there is something left to send, which a client
             that does not read can delay for ever.
     """
 
-    def __init__(self, inner: asyncio.Transport, on_unsent: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        inner: asyncio.Transport,
+        lingers: Callable[[], bool],
+        on_unsent: Callable[[], None],
+    ) -> None:
         super().__init__()
         self._inner = inner
+        self._lingers = lingers
         self._on_unsent = on_unsent
         self._has_ended = False
 
@@ -28,6 +35,8 @@ class WatchedTransport(asyncio.Transport):
             self._inner.writelines(list_of_data)
 
     def close(self) -> None:
+        if self._inner.is_closing() or self._lingers():
+            return
         self._inner.close()
         if self._inner.get_write_buffer_size():
             self._on_unsent()
@@ -39,8 +48,10 @@ class WatchedTransport(asyncio.Transport):
         return self._inner.can_write_eof()
 
     def write_eof(self) -> None:
+        """Write nothing more, and tell the client so; TLS has no way to."""
         self._has_ended = True
-        self._inner.write_eof()
+        if self._inner.can_write_eof():
+            self._inner.write_eof()
 
     def abort(self) -> None:
         self._inner.abort()

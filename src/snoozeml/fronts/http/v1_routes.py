@@ -14,7 +14,7 @@ from snoozeml import __version__
 from snoozeml.core.names import as_model_id
 from snoozeml.errors import InvalidInput
 from snoozeml.fronts.http.guard import Guard, principal_of
-from snoozeml.serving.auth import Action
+from snoozeml.serving.auth import NOBODY, Action
 from snoozeml.serving.control import Changed, Control
 from snoozeml.serving.inference import Serving
 from snoozeml.telemetry.metrics import CONTENT_TYPE, Exposition
@@ -83,7 +83,11 @@ class V1Routes:
         return _json({"status": "ready"})
 
     async def _metrics(self, request: Request) -> Response:
-        text = await self._exposition.render(principal_of(request).may_use)
+        caller, exposition = principal_of(request), self._exposition
+        if caller is NOBODY:
+            text = await exposition.render_for_strangers()
+        else:
+            text = await exposition.render(caller.may_use)
         return Response(text, headers={"content-type": CONTENT_TYPE})
 
     async def _models(self, request: Request) -> Response:

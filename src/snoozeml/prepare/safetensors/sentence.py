@@ -70,8 +70,8 @@ def _read(folder: Path, listed: _Listed) -> Module:
     if kind not in _STEPS:
         known = ", ".join(_STEPS)
         raise UnsupportedArchitecture(f"{MODULES_FILE} names the module {kind}; supported: {known}")
-    if not inner.resolve().is_relative_to(folder.resolve()):
-        raise ModelFailed(f"{MODULES_FILE} names {listed.path!r}, which is outside the folder")
+    if not _is_inside(inner, folder):
+        raise ModelFailed(f"{MODULES_FILE} names {listed.path!r}, which is not inside the folder")
     file = inner / "config.json"
     if kind in _SELDOM_CONFIGURED and not file.exists():
         return Module(kind, listed.path, Config({}), [], [])
@@ -80,6 +80,14 @@ def _read(folder: Path, listed: _Listed) -> Module:
     config.require("module_output_name", OUTPUT)
     weights = weight_files(inner) if kind in _WEIGHTED else []
     return Module(kind, listed.path, config, [file], weights)
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    try:
+        path.exists()  # complains of names that are too long, as `resolve` does not
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):  # no name for a file, or links that end nowhere
+        return False
 
 
 def module_tensors(modules: list[Module]) -> dict[str, StoredTensor]:

@@ -65,6 +65,7 @@ def _with_test(tree: Tree) -> Tree:
         missing_yes=np.zeros(3, np.bool_),
         view=np.zeros(3, np.int64),
         weight=np.repeat(tree.weight[:1], 3, axis=0),
+        members={},
     )
 
 

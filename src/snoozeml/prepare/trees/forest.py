@@ -16,9 +16,17 @@ system, it overflowed between 500 and 700 levels (measured). Trained trees are b
 
 NO_CHILD: Final = -1
 
+_MOST_TARGETS: Final = 1 << 20  # classes or targets; a damaged number asks for all memory
+
 
 class Malformed(Exception):
     """A model file is damaged, or uses what we do not support; the message says where and what."""
+
+
+def check_targets(targets: int) -> None:
+    """To be asked before anything is made of this size; raises Malformed."""
+    if targets > _MOST_TARGETS:
+        raise Malformed(f"it says that it has {targets} outputs, and {_MOST_TARGETS} is the limit")
 
 
 class View(IntEnum):

@@ -11,7 +11,15 @@ from typing import Any, Final
 import numpy as np
 
 from snoozeml.prepare.trees.fields import integer, numbers, text
-from snoozeml.prepare.trees.forest import NO_CHILD, Array, Forest, Malformed, Tree, View
+from snoozeml.prepare.trees.forest import (
+    NO_CHILD,
+    Array,
+    Forest,
+    Malformed,
+    Tree,
+    View,
+    check_targets,
+)
 from snoozeml.prepare.trees.links import Link
 
 Fields = dict[str, str]
@@ -69,6 +77,7 @@ def read_lightgbm(content: bytes) -> tuple[Forest, Link]:
     targets = integer(head, "num_tree_per_iteration", 1)
     if targets < 1:
         raise Malformed(f"num_tree_per_iteration is {targets}")
+    check_targets(targets)
     trees = [_numbered_tree(number, fields, targets) for number, fields in enumerate(parts)]
     forest = Forest(
         trees=trees,

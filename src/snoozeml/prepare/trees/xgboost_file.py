@@ -12,11 +12,18 @@ import numpy as np
 
 from snoozeml.prepare.trees import ubjson
 from snoozeml.prepare.trees.fields import Fields, integer, list_of, numbers, part, text
-from snoozeml.prepare.trees.forest import NO_CHILD, Array, Forest, Malformed, Tree, View
+from snoozeml.prepare.trees.forest import (
+    NO_CHILD,
+    Array,
+    Forest,
+    Malformed,
+    Tree,
+    View,
+    check_targets,
+)
 from snoozeml.prepare.trees.links import Link, LinkName
 
 _CATEGORICAL: Final = 1  # in `split_type`
-_MOST_TARGETS: Final = 1 << 20  # classes or targets; a damaged number asks for all memory
 _FLOAT: Final = np.dtype(np.float32)
 
 _REGRESSION: Final = Link()
@@ -59,8 +66,7 @@ def read_xgboost(content: bytes) -> tuple[Forest, Link]:
     model, weights = _trees_of(part(learner, "gradient_booster"))
     parameters = part(learner, "learner_model_param")
     targets = max(integer(parameters, "num_class", 0), integer(parameters, "num_target", 1), 1)
-    if targets > _MOST_TARGETS:
-        raise Malformed(f"it says that it has {targets} outputs, and {_MOST_TARGETS} is the limit")
+    check_targets(targets)
     trees = _trees(model, _kept(model, learner, targets))
     forest = Forest(
         trees=trees if weights is None else _weighted(trees, weights),
@@ -179,7 +185,8 @@ def _tree(tree: Fields, group: int) -> Tree:
     right = numbers(tree, "right_children", np.dtype(np.int64), count)
     default_left = numbers(tree, "default_left", np.dtype(np.bool_), count)
     conditions = numbers(tree, "split_conditions", _FLOAT, count)
-    members = _members(tree, count)
+    # Pruning leaves those of nodes behind that have become leaves.
+    members = {n: found for n, found in _members(tree, count).items() if left[n] != NO_CHILD}
     in_set = np.zeros(count, np.bool_)  # rows whose category is in the set go right
     in_set[list(members)] = True
     return Tree(

@@ -11,6 +11,6 @@ failures raised are those that every transport has in its table.
 
 from snoozeml.serving.auth.authoriser import Authoriser
 from snoozeml.serving.auth.credentials import CREDENTIAL_HEADERS, Credentials
-from snoozeml.serving.auth.principal import Action, Principal
+from snoozeml.serving.auth.principal import NOBODY, Action, Principal
 
-__all__ = ["CREDENTIAL_HEADERS", "Action", "Authoriser", "Credentials", "Principal"]
+__all__ = ["CREDENTIAL_HEADERS", "NOBODY", "Action", "Authoriser", "Credentials", "Principal"]

@@ -8,8 +8,16 @@ from snoozeml.config.auth_schema import AuthConfig
 from snoozeml.core.roles import Role
 from snoozeml.errors import PermissionDenied, RateLimited, Unauthenticated
 from snoozeml.serving.auth.credentials import Credentials, secret_in
+from snoozeml.serving.auth.failures import (
+    UNKNOWN,
+    OtherModels,
+    RoleTooLow,
+    UnknownCredentials,
+    reason_for,
+)
 from snoozeml.serving.auth.keys import KeyRing
 from snoozeml.serving.auth.principal import ANYBODY, NOBODY, Action, Principal
+from snoozeml.telemetry.metrics import AUTH_FAILURES
 
 if TYPE_CHECKING:
     from snoozeml.serving.auth.tokens import TokenVerifier
@@ -20,7 +28,6 @@ _NEEDED: Final = {
     Action.ADMIN: Role.ADMIN,
     Action.METRICS: Role.ADMIN,
 }
-_UNKNOWN: Final = "the key or token is not valid"
 
 
 class Authoriser:
@@ -28,10 +35,14 @@ class Authoriser:
 
     Args:
         clock: seconds that never go back, for rates.
+
+    Attributes:
+        failures: how many have been refused, by `AUTH_FAILURES`.
     """
 
     def __init__(self, config: AuthConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self.failures = dict.fromkeys(AUTH_FAILURES, 0)
         self.apply(config)
 
     def apply(self, config: AuthConfig) -> None:
@@ -57,6 +68,13 @@ class Authoriser:
             PermissionDenied: it is known, and may not do this.
             RateLimited: too soon.
         """
+        try:
+            return self._check(credentials, action, model_id)
+        except (Unauthenticated, PermissionDenied, RateLimited) as error:
+            self.failures[reason_for(error)] += 1
+            raise
+
+    def _check(self, credentials: Credentials, action: Action, model_id: str | None) -> Principal:
         if action in self._public:
             return ANYBODY
         if action is Action.METRICS and not self._protects_metrics:
@@ -76,13 +94,13 @@ class Authoriser:
     def _passer_by(self, credentials: Credentials) -> Principal:
         """Somebody who need not say who he is; if he does, he sees the models that he may see."""
         try:
-            return self.check(credentials, Action.READONLY)
+            return self._check(credentials, Action.READONLY, None)
         except (Unauthenticated, PermissionDenied):
             return NOBODY
 
     def _bearer(self, secret: bytes) -> Principal:
         if self._tokens is None or secret.count(b".") != 2:  # as every signed token has
-            raise Unauthenticated(_UNKNOWN)
+            raise UnknownCredentials(UNKNOWN)
         return self._tokens.verify(secret)
 
 
@@ -98,10 +116,10 @@ def _check_reach(principal: Principal, action: Action, model_id: str | None) -> 
     needed = _NEEDED[action]
     if principal.role < needed:
         has, wants = principal.role.name.lower(), needed.name.lower()
-        raise PermissionDenied(f"{principal.name} has the role {has}; this needs {wants}")
+        raise RoleTooLow(f"{principal.name} has the role {has}; this needs {wants}")
     if model_id is None:
         # What concerns the daemon as a whole also concerns models that this key may not even see.
         if principal.models is not None and needed is Role.ADMIN:
-            raise PermissionDenied(f"{principal.name} is for some models only; this is for all")
+            raise OtherModels(f"{principal.name} is for some models only; this is for all")
     elif not principal.may_use(model_id):
-        raise PermissionDenied(f"{principal.name} is not for the model {model_id}")
+        raise OtherModels(f"{principal.name} is not for the model {model_id}")

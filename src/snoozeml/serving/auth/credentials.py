@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from snoozeml.errors import Unauthenticated
+from snoozeml.serving.auth.failures import NoCredentials, UnclearCredentials
 
 Credentials: TypeAlias = Sequence[tuple[bytes, bytes]]
 """Headers or metadata of the names in `CREDENTIAL_HEADERS`, as they came."""
@@ -11,7 +11,6 @@ Credentials: TypeAlias = Sequence[tuple[bytes, bytes]]
 CREDENTIAL_HEADERS: Final = frozenset({b"authorization", b"x-api-key"})
 _BEARER: Final = b"bearer"
 
-_MISSING: Final = "send a key or a token, as `Authorization: Bearer …` or as `X-API-Key: …`"
 _NOT_BEARER: Final = "the Authorization header must be `Bearer`, followed by a key or a token"
 _SEVERAL: Final = "the request carries several credentials that differ; send one"
 
@@ -24,19 +23,20 @@ def secret_in(credentials: Credentials) -> bytes:
             then have different ones in mind.
     """
     if not credentials:
-        raise Unauthenticated(_MISSING)
+        raise NoCredentials
     first, *others = (_secret(name, value) for name, value in credentials)
     if any(other != first for other in others):
-        raise Unauthenticated(_SEVERAL)
+        raise UnclearCredentials(_SEVERAL)
     return first
 
 
 def _secret(name: bytes, value: bytes) -> bytes:
-    if name != b"authorization":
-        secret = value.strip()
-    else:
-        scheme, _, rest = value.strip().partition(b" ")
-        secret = rest.strip() if scheme.lower() == _BEARER else b""
+    secret = value.strip()
+    if name == b"authorization":
+        scheme, _, rest = secret.partition(b" ")
+        secret = rest.strip()
+        if not secret or scheme.lower() != _BEARER:
+            raise UnclearCredentials(_NOT_BEARER)
     if not secret:
-        raise Unauthenticated(_NOT_BEARER if name == b"authorization" else _MISSING)
+        raise NoCredentials
     return secret

@@ -10,15 +10,13 @@ import jwt
 
 from snoozeml.config.auth_schema import JwtRules
 from snoozeml.core.roles import SPELLINGS, Role
-from snoozeml.errors import PermissionDenied, Unauthenticated
+from snoozeml.serving.auth.failures import UNKNOWN, ExpiredToken, RoleTooLow, UnknownCredentials
 from snoozeml.serving.auth.principal import Principal
 
 _REMEMBERED: Final = 1024  # tokens; a client keeps one for minutes, so these are as many clients
 _LONGEST_NAME: Final = 100
 
-_UNKNOWN: Final = "the key or token is not valid"
 _REASONS: Final[dict[type[jwt.InvalidTokenError], str]] = {
-    jwt.ExpiredSignatureError: "the token has expired",
     jwt.ImmatureSignatureError: "the token is not valid yet",
     jwt.InvalidIssuerError: "the token is of another issuer",
     jwt.InvalidAudienceError: "the token is for another audience",
@@ -75,11 +73,13 @@ class TokenVerifier:
         """Who sent it, and when it expires, which may be in more seconds than a float can count."""
         try:
             claims = jwt.decode(token, self._secret, **self._arguments)
+        except jwt.ExpiredSignatureError:
+            raise ExpiredToken from None
         except jwt.InvalidTokenError as error:
-            raise Unauthenticated(_REASONS.get(type(error), _UNKNOWN)) from None
+            raise UnknownCredentials(_REASONS.get(type(error), UNKNOWN)) from None
         role = _role(claims)
         if role is None:
-            raise PermissionDenied("the token names no role; it is one of " + ", ".join(SPELLINGS))
+            raise RoleTooLow("the token names no role; it is one of " + ", ".join(SPELLINGS))
         return Principal(_name(claims), role), int(claims["exp"])
 
 

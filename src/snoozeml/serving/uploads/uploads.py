@@ -169,18 +169,23 @@ class Uploads:
             configuration = await self._control.read()
             check_others(change.link.name, now, configuration)
             config = await self._prepared(configuration, change.link.name, checked)
-            await self._take(configuration, config)
+            await self._take(configuration, config, now)
         except BaseException:
             change.undo()
             draft.is_kept = False
             raise
         change.settle()
 
-    async def _take(self, configuration: Configuration, config: ModelConfig) -> None:
+    async def _take(
+        self, configuration: Configuration, config: ModelConfig, now: Configuration
+    ) -> None:
         """Have the model of this configuration served.
 
         If the version before is awake, it goes on until this one is awake, too. Where there is no
         room for both, this one is loaded when that one has left.
+
+        Args:
+            now: what counts until then.
         """
         old = self._actor(config.id)
         if old is None or old.public_state == "idle":
@@ -189,16 +194,31 @@ class Uploads:
         try:
             successor = await self._registry.awake(config)
         except ModelFailed as error:
-            raise InvalidInput(f"the model cannot be loaded: {error.message}") from error
+            raise _cannot_be_loaded(error) from error
         try:
             self._control.refuse_while_draining()
         except SnoozeError:
             if successor is not None:
                 self._registry.let_go(successor)
             raise
-        if successor is not None:
+        if successor is None:
+            await self._take_alone(old, configuration, now)
+        else:
             self._registry.hand_over(successor)
+            self._control.take(configuration)
+
+    async def _take_alone(
+        self, old: ModelActor, configuration: Configuration, now: Configuration
+    ) -> None:
+        """Load the new version in the place of the one before, which comes back if that fails."""
         self._control.take(configuration)
+        try:
+            await old.load()
+        except ModelFailed as error:
+            self._control.take(now)
+            raise _cannot_be_loaded(error) from error
+        except SnoozeError:
+            return  # nothing is said against it; whoever asks for it next has it loaded
 
     async def _see_off(self, old: ModelActor) -> None:
         """Wait until no worker has files of the version before."""
@@ -250,6 +270,10 @@ class Uploads:
                 f"nothing can be uploaded here: {Path(error.filename or '').name or 'the disk'} "
                 f"cannot be written ({error.strerror})"
             ) from error
+
+
+def _cannot_be_loaded(error: ModelFailed) -> InvalidInput:
+    return InvalidInput(f"the model cannot be loaded: {error.message}")
 
 
 def _only_model(content: Path) -> Found:

@@ -10,6 +10,7 @@ import pytest
 from golden.trees.cases import golden_cases
 from snoozeml.prepare.trees import ubjson
 from snoozeml.prepare.trees.forest import DEEPEST, Malformed
+from snoozeml.prepare.trees.graph import tree_graph
 from snoozeml.prepare.trees.lightgbm_file import read_lightgbm
 from snoozeml.prepare.trees.xgboost_file import read_xgboost
 
@@ -133,6 +134,18 @@ def test_so_do_models_with_categories_and_vectors(
         read_and_check(read_xgboost, json.dumps(document).encode())
 
 
+@pytest.mark.parametrize("node", [0, 5])
+def test_a_leaf_that_was_a_categorical_node_once_tests_nothing(node: int) -> None:
+    """Pruning leaves the node's categories behind."""
+    document = json.loads(CATEGORIES)
+    tree = tree_of(document)
+    tree["left_children"][node] = tree["right_children"][node] = -1
+    forest, link = read_xgboost(json.dumps(document).encode())
+    forest.check()
+    assert forest.trees[0].members.keys() == {0, 5} - {node}
+    tree_graph(forest, link)
+
+
 def test_dart_needs_a_weight_for_each_tree() -> None:
     document = json.loads(DART)
     document["learner"]["gradient_booster"]["weight_drop"].pop()
@@ -218,6 +231,7 @@ def first_number(line: str, number: str) -> str:
         ("objective", "magic", "the objective 'magic' is not supported"),
         ("num_tree_per_iteration", "0", "num_tree_per_iteration is 0"),
         ("num_tree_per_iteration", "10000000000", "10000000000 outputs"),
+        ("num_tree_per_iteration", "9" * 30, "9 outputs, and 1048576 is the limit"),
         ("max_feature_idx", "10000000000", "claims to take 10000000001 features"),
         ("max_feature_idx", "-1", "claims to take 0 features"),
         ("tree_sizes", "1 1 1 1 1 1", "announces 9 trees and holds 4"),

@@ -3,6 +3,7 @@
 import os
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +17,34 @@ if TYPE_CHECKING:
     from snoozeml.worker.engines.python.guest import Tensor
 
 _EXIT_TIMEOUT_S: Final = 1.0
+_MOST_CONFINED_BYTES: Final = 256 * 2**20  # of one answer, which is whole in our memory
+
+
+class TooMuch(Exception):
+    """More has been said at once than we hold."""
+
+
+class WaryChannel(guest.Channel):
+    """Listens to somebody who need not keep to any measure.
+
+    Args:
+        most_bytes: what a message may have; beyond that, `receive` raises TooMuch.
+    """
+
+    def __init__(self, sock: socket.socket, most_bytes: int) -> None:
+        super().__init__(sock)
+        self._most_bytes: Final = most_bytes
+        self._left_bytes = most_bytes
+
+    def receive(self) -> "tuple[dict[str, Any], dict[str, Tensor]]":
+        self._left_bytes = self._most_bytes
+        return super().receive()
+
+    def _exactly(self, length: int) -> bytearray:
+        if not 0 <= length <= self._left_bytes:
+            raise TooMuch
+        self._left_bytes -= length
+        return super()._exactly(length)
 
 
 class Child:
@@ -28,7 +57,8 @@ class Child:
         interpreter: path of a Python interpreter, 3.8 or newer.
         called: what the model's author calls it.
         env: all variables that it gets.
-        first: what it does before it becomes the interpreter.
+        confine: what it does before it becomes the interpreter. Whoever is confined is not trusted
+            to keep to the form of messages either.
 
     Raises:
         ModelFailed: it cannot be started, or is no such interpreter.
@@ -39,7 +69,7 @@ class Child:
         interpreter: str,
         called: str,
         env: Mapping[str, str],
-        first: Callable[[], None] | None = None,
+        confine: Callable[[], None] | None = None,
     ) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
@@ -50,14 +80,16 @@ class Child:
                     env=env,
                     stdin=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
-                    preexec_fn=first,
+                    preexec_fn=confine,
                 )
             except OSError as error:
                 raise ModelFailed(f"{called} cannot be run: {error.strerror}") from error
             except subprocess.SubprocessError as error:
                 raise ModelFailed(f"{called} cannot be confined; the log says why") from error
         self._sock: Final = ours
-        self._channel: Final = guest.Channel(ours)
+        self._channel: Final = (
+            guest.Channel(ours) if confine is None else WaryChannel(ours, _MOST_CONFINED_BYTES)
+        )
         try:
             self._channel.receive()
         except (EOFError, OSError):
@@ -85,6 +117,9 @@ class Child:
             answer, outputs = self._channel.receive()
         except (EOFError, OSError):
             self._die_with_it()
+        except TooMuch:
+            sys.stderr.write("the model sent more than a confined one may\n")
+            os._exit(1)  # of its own accord, as far as anybody can tell
         if "failure" in answer:
             fail(answer["failure"], while_loading=loads)
         return outputs

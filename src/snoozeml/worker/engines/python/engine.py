@@ -87,7 +87,7 @@ class Apart:
     """Runs the code in a process beside this one: another interpreter, or other variables.
 
     Args:
-        first: what the process does before it becomes the interpreter.
+        confine: what the process does before it becomes the interpreter.
     """
 
     def __init__(
@@ -96,14 +96,14 @@ class Apart:
         folder: Path,
         device: str,
         threads: int,
-        first: Callable[[], None] | None = None,
+        confine: Callable[[], None] | None = None,
     ) -> None:
         interpreter = manifest.interpreter(folder, sys.executable)
         env = {**os.environ, **_thread_variables(threads)}
         if interpreter != sys.executable:  # what ours finds its modules by is of no use to it
             env = {key: env[key] for key in env if key not in ("PYTHONPATH", "PYTHONHOME")}
         self._child: Final = Child(
-            interpreter, manifest.python or "python", {**env, **manifest.env}, first
+            interpreter, manifest.python or "python", {**env, **manifest.env}, confine
         )
         order = {
             "folder": str(folder),
@@ -126,8 +126,8 @@ def _runtime(spec: WorkerSpec, manifest: Manifest, device: str) -> Runtime:
     if spec.sandbox is not None:
         from snoozeml.worker.sandbox import lock_in
 
-        first = partial(lock_in, spec.sandbox, folder, device)
-        return Apart(manifest, folder, device, spec.threads, first)
+        confine = partial(lock_in, spec.sandbox, folder, device)
+        return Apart(manifest, folder, device, spec.threads, confine)
     kind = Apart if manifest.runs_apart else Inside
     return kind(manifest, folder, device, spec.threads)
 

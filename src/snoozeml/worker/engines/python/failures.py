@@ -1,13 +1,17 @@
 """Failures of a model's code, as errors of ours."""
 
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from snoozeml.errors import from_code
+from snoozeml.errors import InferenceFailed, from_code
 from snoozeml.worker.failures import ModelTraceback
 
 if TYPE_CHECKING:
     from snoozeml.worker.engines.python.guest import Failure
+
+
+_CODES: Final = frozenset({"inference_failed", "invalid_input", "model_failed", "out_of_memory"})
+"""What can be wrong with code; a process that speaks for itself may claim other things."""
 
 
 def fail(failure: "Failure", *, while_loading: bool = False) -> NoReturn:
@@ -19,4 +23,5 @@ def fail(failure: "Failure", *, while_loading: bool = False) -> NoReturn:
     code, message, trace = failure
     if while_loading:
         sys.stderr.write(trace)
-    raise from_code(code, message) from ModelTraceback(trace)
+    known = code if code in _CODES else InferenceFailed.code
+    raise from_code(known, message) from ModelTraceback(trace)
