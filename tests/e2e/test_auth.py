@@ -121,10 +121,13 @@ def test_refusals_are_counted_whatever_they_came_over(serve: Serve, echo: Path) 
     with Client(daemon.ready["grpc"]) as client:
         named = b"\x0a\x04echo"  # in both protocols the first field names the model
         for method in (INFER, f"{V2}/ModelInfer", f"{V2}/ModelReady"):
-            assert isinstance(client.call(method, named), Refused)
+            for body in (named, b"\xff"):
+                refusal = client.call(method, body)
+                assert isinstance(refusal, Refused)
+                assert refusal.code is grpc.StatusCode.UNAUTHENTICATED
         with pytest.raises(grpc.RpcError):
             list(client.stream(f"{INFER}Stream", [named]))
-    assert counted() - before == 8
+    assert counted() - before == 11
 
 
 def test_whoever_is_refused_before_the_body_gets_an_answer_all_the_same(

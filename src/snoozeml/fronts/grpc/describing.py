@@ -29,6 +29,7 @@ async def answer(name: str, server: OpenInference, may: _May, body: bytes) -> An
     try:
         request = request_class.FromString(body)
     except DecodeError as error:
+        may(action, None)  # a stranger hears that he is one, and nothing else
         raise InvalidInput(f"the message is no valid {name}Request: {error}") from None
     named = getattr(request, "name", "") or getattr(request, "model_name", "")
     principal = may(action, as_model_id(named) if named else None)

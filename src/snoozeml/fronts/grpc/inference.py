@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from snoozeml.core.request import Codec, InferenceRequest, InferenceResult
-from snoozeml.errors import Internal, PayloadTooLarge, ShuttingDown, SnoozeError
+from snoozeml.errors import Internal, InvalidInput, PayloadTooLarge, ShuttingDown, SnoozeError
 from snoozeml.fronts.grpc.calls import Answer, Call, Metadata, Write
 from snoozeml.fronts.grpc.heads import Head, head_of_oip, head_of_v1
 from snoozeml.fronts.grpc.room import Room
@@ -79,6 +79,18 @@ class InferenceCalls:
         room = Room(self._max_bytes)
         await _Stream(self, dialect, call, write, room).run(messages, self._serving)
 
+    def head(self, dialect: _Dialect, call: Call, body: bytes) -> Head:
+        """Read what a request says beside its tensors.
+
+        Raises:
+            SnoozeError: it cannot be read, or who sent it is a stranger, who hears nothing else.
+        """
+        try:
+            return dialect.head(body)
+        except InvalidInput:
+            self._authoriser.check(call.credentials, Action.INFERENCE)
+            raise
+
     def submit(self, codec: Codec, head: Head, call: Call, body: bytes) -> Ticket:
         """Ask a model.
 
@@ -123,7 +135,8 @@ class _Unary:
 
     def begin(self, call: Call, body: bytes) -> Ticket:
         self._calls.check_size("message", len(body))
-        return self._calls.submit(self._dialect.codec, self._dialect.head(body), call, body)
+        head = self._calls.head(self._dialect, call, body)
+        return self._calls.submit(self._dialect.codec, head, call, body)
 
     def end(self, call: Call, result: InferenceResult) -> Answer:
         self._calls.check_size("answer", len(result.body))
@@ -186,7 +199,7 @@ class _Stream:
     async def _outcome(self, body: bytes) -> bytes:
         dialect, request_id = self._dialect, ""
         try:
-            head = dialect.head(body)
+            head = self._calls.head(dialect, self._call, body)
             request_id = head.id
             ticket = self._calls.submit(dialect.codec, head, self._call, body)
             result = await ticket.outcome()
