@@ -32,6 +32,8 @@ _log = logging.getLogger("snoozeml.model")
 
 T = TypeVar("T")
 
+_NO_ANSWERS = frozenset((Kind.NOTICE, Kind.USED))
+
 _ASLEEP = (Phase.IDLE, Phase.FAILED, Phase.STOPPING)  # on its way out, it must come back
 
 _ANSWER_S = 1.0  # for the load's own time limit to speak first
@@ -277,10 +279,8 @@ class ModelActor:
             return  # its requests are somebody else's by now
         lane.moved_at = time.monotonic()
         for frame in frames:
-            if frame.kind == Kind.NOTICE:
-                self._log_notice(frame)
-            elif frame.kind == Kind.USED:
-                self.crew.let_pack(number)
+            if frame.kind in _NO_ANSWERS:
+                self._hear(number, frame)
             else:
                 if frame.codec:  # the first answer since a run
                     self.statistics.ran(frame.codec, frame.count, frame.t1)
@@ -383,7 +383,10 @@ class ModelActor:
         if not self._finished.done():
             self._finished.set_result(None)
 
-    def _log_notice(self, frame: Frame) -> None:
+    def _hear(self, number: int, frame: Frame) -> None:
+        if frame.kind == Kind.USED:
+            self.crew.let_pack(number)
+            return
         notice = msgspec.json.decode(frame.body, type=WorkerFailure)
         _log.warning("%s", notice.message, extra={"fields": {"model": self.config.id}})
 
