@@ -21,6 +21,12 @@ from e2e.grpc_client import Client, Reply, request, tensor
 
 _CONNECTIONS: Final = 4
 _STREAMS: Final = 16
+# While one half of the calls runs, the other half travels.
+_SETTINGS: Final = f"""
+[defaults]
+idle_timeout_secs = 0
+max_batch_size = {_CONNECTIONS * _STREAMS // 2}
+"""
 _ROW: Final = np.array([[5.1, 3.5, 1.4, 0.2]], np.float32)
 
 
@@ -30,7 +36,7 @@ def measure() -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "iris.onnx").write_bytes(iris_model())
         with (
-            served(Path(folder), "[defaults]\nidle_timeout_secs = 0\n") as daemon,
+            served(Path(folder), _SETTINGS) as daemon,
             _echo(_answer(daemon, message)) as echo,
         ):
             addresses = {"snooze": daemon.ready["grpc"], "echo": echo}
