@@ -96,10 +96,12 @@ def test_http_and_grpc_give_the_same_answer(over_grpc: Daemon, client: Client) -
 # What goes with an answer
 
 
-def test_an_answer_tells_of_its_run_and_of_its_request(client: Client) -> None:
-    reply = client.call(
-        INFER, request("iris", tensor("X", ROWS)), metadata=[("x-request-id", "abc")]
-    )
+def test_an_answer_tells_of_its_run_and_of_its_request_if_asked(client: Client) -> None:
+    question = request("iris", tensor("X", ROWS))
+    asked = [("x-request-id", "abc"), ("x-snooze-timing", "")]
+    plain, reply = client.call(INFER, question), client.call(INFER, question, metadata=asked)
+    assert isinstance(plain, Reply)
+    assert not [name for name in plain.trailing if name.startswith("x-")]
     assert isinstance(reply, Reply)
     assert reply.trailing["x-snooze-batch-size"] == "2"
     assert float(reply.trailing["x-snooze-queue-ms"]) >= 0

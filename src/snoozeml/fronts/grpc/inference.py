@@ -213,10 +213,12 @@ class _Stream:
 
 
 def _trailing(result: InferenceResult, call: Call) -> Metadata:
-    trailing: list[tuple[str, str | bytes]] = [
-        ("x-snooze-queue-ms", f"{result.queue_s * 1000:.3f}"),
-        ("x-snooze-batch-size", str(result.batch_size)),
-    ]
+    trailing: list[tuple[str, str | bytes]] = []
+    if call.get("x-snooze-timing") is not None:  # for all calls it would cost a twentieth of them
+        trailing += (
+            ("x-snooze-queue-ms", f"{result.queue_s * 1000:.3f}"),
+            ("x-snooze-batch-size", str(result.batch_size)),
+        )
     if result.cold_start_s is not None:
         trailing.append(("x-snooze-cold-start-ms", f"{result.cold_start_s * 1000:.3f}"))
     if (request_id := request_id_of(call)) is not None:
