@@ -64,6 +64,9 @@ class Batcher:
         limits: of a batch; one row makes every request a batch of its own. A request beyond them
             is a batch of its own, too.
         pace: decides when a batch that is not full starts.
+
+    Attributes:
+        is_full: there is a batch that waits for nothing any more.
     """
 
     def __init__(self, limits: Limits, pace: Pace) -> None:
@@ -72,6 +75,7 @@ class Batcher:
         self._queues: dict[Hashable, deque[Pending]] = {}
         self._nobody_late_before = float("inf")
         self._is_closing = False
+        self.is_full = False
 
     @property
     def is_empty(self) -> bool:
@@ -83,11 +87,13 @@ class Batcher:
         key = request.id if request.batch_key is None else request.batch_key
         queue = self._queues.get(key)
         if queue is None:
-            self._queues[key] = deque((request,))
+            queue = self._queues[key] = deque((request,))
         else:
             queue.append(request)
         if request.deadline < self._nobody_late_before:
             self._nobody_late_before = request.deadline
+        if len(queue) >= self._limits.rows:
+            self.is_full = True
 
     def cancel(self, request_id: int) -> bool:
         """Forget a request; whether it was still here."""
@@ -104,6 +110,7 @@ class Batcher:
 
     def next(self, now: float) -> Run | Wait | None:
         """What to do now; None: nothing is here. A batch that is returned to run is taken out."""
+        self.is_full = False
         run_at = float("inf")
         for key, queue in self._oldest_first():
             run = self._first_run(queue)

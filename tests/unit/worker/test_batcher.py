@@ -47,6 +47,16 @@ def test_a_batch_is_full_by_rows() -> None:
     assert [ids(subject.next(9)) for _ in range(3)] == [[0, 1], [2], [3, 4]]
 
 
+def test_it_is_known_when_a_batch_waits_for_nothing_any_more() -> None:
+    subject = batcher(delay_s=1.0, max_rows=3)
+    fill(subject, (0, "a", 1), (0, "b", 1), (0, "a", 1))
+    assert not subject.is_full
+    fill(subject, (0, "a", 1))
+    assert subject.is_full
+    assert len(ids(subject.next(0.0))) == 3
+    assert not subject.is_full
+
+
 def fill_with_lengths(target: Batcher, *lengths: int, rows: int = 1) -> None:
     for number, length in enumerate(lengths):
         request = pending(number, 1.0, rows=rows)
