@@ -41,7 +41,9 @@ class _Front:
 
     def take(self, frames: list[Frame]) -> None:
         for frame in frames:
-            self._waiting.pop(frame.id).set_result(frame.body)
+            waiting = self._waiting.pop(frame.id)
+            if not waiting.done():  # its client may have left
+                waiting.set_result(frame.body)
 
 
 def _echo(sock: socket.socket, answer: bytes) -> None:
