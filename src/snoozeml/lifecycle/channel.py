@@ -13,9 +13,6 @@ from snoozeml.wire.frames import Frame, FrameParser, FrameTooLarge, Kind, header
 # Below this size one copy is cheaper than handing the kernel a list of pieces.
 _JOIN_BELOW_BYTES = 64 * 1024
 
-# Pieces, about two for each frame: so much work that the worker should begin with it.
-_ENOUGH = 32
-
 
 LARGEST_FRAME_BYTES: Final = 2**32
 
@@ -77,8 +74,6 @@ class Channel(asyncio.Protocol):
             header(kind, size, codec=codec, count=count, id=id, t0=t0, t1=t1),
             *body,
         )
-        if len(self._gathered) >= _ENOUGH:
-            self._end_turn()
 
     def send_struct(self, kind: Kind, body: msgspec.Struct) -> None:
         self.send(kind, (msgspec.json.encode(body),))
@@ -89,7 +84,7 @@ class Channel(asyncio.Protocol):
             self._transport.close()
 
     def _end_turn(self) -> None:
-        """Write what one turn of the loop has gathered, in one piece if it is not much.
+        """Write what one turn of the loop has gathered, in one piece.
 
         The first frame would leave some microseconds earlier if it did not wait for the others, but
         the worker would wake for it alone, and run it alone.
