@@ -73,8 +73,9 @@ async def _converse(
     assert process.stderr is not None
     async with asyncio.TaskGroup() as tasks:
         last_lines = tasks.create_task(_drain_into_log(process.stderr, fields))
-        process.stdin.write(job)
-        process.stdin.close()
+        if not process.stdin.is_closing():  # it may be dead already; uvloop would raise
+            process.stdin.write(job)
+            process.stdin.close()
         answer = await process.stdout.read()
     await process.wait()
     return answer, last_lines.result()
