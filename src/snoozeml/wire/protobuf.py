@@ -18,8 +18,6 @@ _FIXED64: Final = 1
 _DELIMITED: Final = 2
 _FIXED32: Final = 5
 
-_TWO_BYTES: Final = 0x80  # numbers from here on take more than one
-
 _LONGEST_BITS: Final = 70  # ten bytes of seven bits
 
 _MOST_FIELDS: Final = 4096
@@ -45,11 +43,7 @@ def fields(data: bytes, where: slice | None = None) -> Iterator[tuple[int, Value
     for _ in range(_MOST_FIELDS):
         if at >= end:
             return
-        tag = data[at]
-        if tag < _TWO_BYTES:
-            at += 1
-        else:
-            tag, at = _varint(data, at, end)
+        tag, at = _varint(data, at, end)
         number, kind = tag >> 3, tag & 7
         if kind == _DELIMITED:
             size, at = _varint(data, at, end)
