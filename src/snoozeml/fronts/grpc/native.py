@@ -131,10 +131,7 @@ class NativeServer:
         self._finish(call_id, outcome)
 
     async def _answer(self, call_id: int, handler: Unary, call: Call, body: bytes) -> None:
-        try:
-            self._finish(call_id, await self._app.answer(handler, call, body))
-        finally:
-            self._calls.pop(call_id, None)
+        self._finish(call_id, await self._app.answer(handler, call, body))
 
     def _finish(self, call_id: int, outcome: Answer | Failure) -> None:
         self._calls.pop(call_id, None)
