@@ -1,7 +1,7 @@
 """The dialect of `snoozeml.v1.InferenceService`: messages to arrays, arrays to messages."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Final
 
@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from snoozeml.core.tensors import Signature
 from snoozeml.errors import InvalidInput
 from snoozeml.wire.assembly import Assembly, Given
+from snoozeml.wire.dialect import Dialect, WriteRows
 from snoozeml.wire.proto.snoozeml_pb2 import (
     DataType,
     ModelInferRequest,
@@ -19,8 +20,8 @@ from snoozeml.wire.proto.snoozeml_pb2 import (
 )
 from snoozeml.wire.protobuf import Malformed, fields, tag, varint
 from snoozeml.wire.raw import from_raw, to_raw
-from snoozeml.wire.repeats import Repeats
-from snoozeml.wire.tensors import DATATYPES, Array, Inference
+from snoozeml.wire.repeats import Decoded, Repeats
+from snoozeml.wire.tensors import DATATYPES, Array
 
 _PREFIX: Final = "DATA_TYPE_"
 _DATATYPES: Final = {
@@ -57,7 +58,7 @@ class _Reply:
         self.parameters: Final[bytes] = echo.SerializeToString() if echo is not None else b""
 
 
-class GrpcV1:
+class GrpcV1(Dialect):
     """Decodes requests to one model and encodes its answers."""
 
     def __init__(self, model_id: str, signature: Signature) -> None:
@@ -66,7 +67,7 @@ class GrpcV1:
         self._head: Final[bytes] = ModelInferResponse(model_id=model_id).SerializeToString()
         self._writers: Final = {s.name: _Writer(s.name, s.datatype) for s in signature.outputs}
 
-    def decode(self, body: bytes) -> Inference:
+    def decode(self, body: bytes) -> Decoded:
         """Read a request; every input of the answer fits the signature, defaults included.
 
         Raises:
@@ -97,9 +98,34 @@ class GrpcV1:
         # small answers take a third of the time.
         pieces = [self._head, _DURATION, _DOUBLE.pack(duration_s * 1000), reply.parameters]
         for name, array in zip(names, outputs, strict=True):
-            writer = self._writers.get(name) or _Writer(name, DATATYPES[array.dtype])
-            pieces += writer.native(array) if reply.native else writer.as_floats(array)
+            pieces += self._writer(name, array).write(array, native=reply.native)
         return b"".join(pieces)
+
+    def rows_writer(
+        self, names: Sequence[str], outputs: Sequence[Array], reply: _Reply
+    ) -> WriteRows:
+        """See `Dialect`; an output is converted once for all requests."""
+        if any(array.dtype.hasobject for array in outputs):
+            return super().rows_writer(names, outputs, reply)
+        pairs = list(zip(names, outputs, strict=True))
+        columns = [self._writer(name, a).column(a, native=reply.native) for name, a in pairs]
+        head, tail, pack = self._head + _DURATION, reply.parameters, _DOUBLE.pack
+        by_count: dict[int, list[tuple[bytes, bytes, int]]] = {}
+
+        def write(rows: slice, duration_s: float) -> bytes:
+            start, stop = rows.start, rows.stop
+            fields = by_count.get(stop - start)
+            if fields is None:
+                fields = by_count[stop - start] = [column(stop - start) for column in columns]
+            pieces = [head, pack(duration_s * 1000), tail]
+            for beginning, data, row_bytes in fields:
+                pieces += beginning, data[start * row_bytes : stop * row_bytes]
+            return b"".join(pieces)
+
+        return write
+
+    def _writer(self, name: str, array: Array) -> "_Writer":
+        return self._writers.get(name) or _Writer(name, DATATYPES[array.dtype])
 
 
 class _Writer:
@@ -113,15 +139,30 @@ class _Writer:
         self._native: Final = _DATA_TYPE + varint(_NUMBERS[datatype])
         self._head: Final = lru_cache(_HEADS_KEPT)(self._written_head)
 
-    def native(self, array: Array) -> tuple[bytes, bytes]:
-        data = to_raw(array)
-        return self._head(self._native, array.shape, len(data)), data
+    def write(self, array: Array, *, native: bool) -> tuple[bytes, bytes]:
+        datatype, data = self._data(array, native)
+        return self._head(datatype, array.shape, len(data)), data
 
-    def as_floats(self, array: Array) -> tuple[bytes, bytes]:
-        if self._comes_as_it_is:
-            return self.native(array)
-        data = to_raw(self._to_floats(array))
-        return self._head(_FP32, array.shape, len(data)), data
+    def column(self, array: Array, *, native: bool) -> Callable[[int], tuple[bytes, bytes, int]]:
+        """Prepare to write some rows each of an array of numbers, which has one at least.
+
+        Returns:
+            for a number of rows: what such a field begins with, the values of all rows, and how
+            many bytes a row has.
+        """
+        datatype, data = self._data(array, native)
+        row_bytes, row_shape = len(data) // len(array), array.shape[1:]
+        return lambda rows: (
+            self._head(datatype, (rows, *row_shape), rows * row_bytes),
+            data,
+            row_bytes,
+        )
+
+    def _data(self, array: Array, native: bool) -> tuple[bytes, bytes]:
+        """The datatype that an answer says, as a field, and the values."""
+        if native or self._comes_as_it_is:
+            return self._native, to_raw(array)
+        return _FP32, to_raw(self._to_floats(array))
 
     def _written_head(self, datatype: bytes, dims: tuple[int, ...], data_bytes: int) -> bytes:
         """All of the field but the data at its end."""

@@ -9,6 +9,7 @@ import orjson
 
 from snoozeml.core.tensors import Datatype, Signature
 from snoozeml.wire.assembly import Given, fitted
+from snoozeml.wire.dialect import Dialect
 from snoozeml.wire.json_bodies import BodyParser, data_members
 from snoozeml.wire.json_data import DataReader
 from snoozeml.wire.names import NameRules
@@ -45,7 +46,7 @@ _parse: Final = BodyParser[_Body[Any]](
 ).parse
 
 
-class JsonV1:
+class JsonV1(Dialect):
     """Decodes requests to one model and encodes its answers."""
 
     def __init__(self, model_id: str, signature: Signature) -> None:

@@ -14,6 +14,7 @@ from snoozeml.errors import InvalidInput, ShapeMismatch
 from snoozeml.wire import oip
 from snoozeml.wire.assembly import Assembly, Given
 from snoozeml.wire.conversion import convert_array
+from snoozeml.wire.dialect import Dialect
 from snoozeml.wire.json_values import strings
 from snoozeml.wire.proto.oip_pb2 import (
     InferParameter,
@@ -22,8 +23,8 @@ from snoozeml.wire.proto.oip_pb2 import (
 )
 from snoozeml.wire.protobuf import Malformed, fields, tag, varint
 from snoozeml.wire.raw import as_bytes, from_raw, to_raw
-from snoozeml.wire.repeats import Repeats
-from snoozeml.wire.tensors import DTYPES, Array, Inference
+from snoozeml.wire.repeats import Decoded, Repeats
+from snoozeml.wire.tensors import DTYPES, Array
 
 _Input = ModelInferRequest.InferInputTensor
 
@@ -64,7 +65,7 @@ class _Reply:
         self.classes: Final = classes
 
 
-class OipGrpc:
+class OipGrpc(Dialect):
     """Decodes requests to one model and encodes its answers."""
 
     def __init__(self, model_id: str, signature: Signature) -> None:
@@ -73,7 +74,7 @@ class OipGrpc:
         self._repeats: Final = Repeats(signature, _raw_contents)
         self._outputs: Final = oip.Outputs(signature)
 
-    def decode(self, body: bytes) -> Inference:
+    def decode(self, body: bytes) -> Decoded:
         """Read a request; every input of the answer fits the signature, defaults included.
 
         Raises:

@@ -17,6 +17,7 @@ from snoozeml.core.tensors import DYNAMIC, Signature, TensorSpec
 from snoozeml.errors import InvalidInput, ShapeMismatch
 from snoozeml.wire import oip
 from snoozeml.wire.assembly import Assembly, Given
+from snoozeml.wire.dialect import Dialect
 from snoozeml.wire.json_bodies import BodyParser, data_members
 from snoozeml.wire.json_values import quoted, strings
 from snoozeml.wire.oip_framing import mark, unmarked
@@ -71,7 +72,7 @@ class _Reply(msgspec.Struct, gc=False):
     classes: dict[str, int]
 
 
-class OipRest:
+class OipRest(Dialect):
     """Decodes requests to one model and encodes its answers."""
 
     def __init__(self, model_id: str, signature: Signature) -> None:

@@ -1,12 +1,14 @@
 """Requests that are like the last ones but for the values in their tensors.
 
 A client sends the same kind of request again and again. To find that out by comparing bytes takes a
-sixth of the time that it takes to parse the message and to check its names and shapes anew.
+tenth of the time that it takes to parse the message and to check its names and shapes anew. Nor do
+such requests need an array each: their values are joined as bytes, and become one array.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from snoozeml.core.tensors import Signature, TensorSpec
@@ -25,6 +27,28 @@ FindValues = Callable[[bytes], Sequence[slice]]
 """Where the values of each input lie in a body, in the order of the inputs."""
 
 
+class Repeated(msgspec.Struct, gc=False):
+    """A request of a form that is known; see `Inference`, whose attributes it has as well."""
+
+    form: "Form"
+    body: bytes
+
+    @property
+    def inputs(self) -> Tensors:
+        return self.form.tensors((self.body,))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return self.form.outputs
+
+    @property
+    def reply_as(self) -> Any:
+        return self.form.reply_as
+
+
+Decoded = Inference | Repeated
+
+
 class Repeats:
     """Remembers one form of request for each length in bytes, once it has come twice.
 
@@ -35,9 +59,9 @@ class Repeats:
     def __init__(self, signature: Signature, find_values: FindValues) -> None:
         self._specs: Final = {spec.name: spec for spec in signature.inputs}
         self._find_values: Final = find_values
-        self._forms: Final[dict[int, _Form | None]] = {}
+        self._forms: Final[dict[int, Form | None]] = {}
 
-    def read(self, body: bytes) -> Inference | None:
+    def read(self, body: bytes) -> Repeated | None:
         """Decode a body that has a form that is known; None: it has not.
 
         Raises:
@@ -56,7 +80,7 @@ class Repeats:
         elif forms[size] is None:
             forms[size] = self._form(body, tensors, inference)
 
-    def _form(self, body: bytes, given: Sequence[Given], inference: Inference) -> "_Form | None":
+    def _form(self, body: bytes, given: Sequence[Given], inference: Inference) -> "Form | None":
         inputs = inference.inputs
         if len(inputs) != len(given) or not all(map(self._is_as_it_is, given)):
             return None
@@ -68,7 +92,7 @@ class Repeats:
             return None
         pairs = zip(given, values, strict=True)
         tensors = [_Values(self._specs[t.name], inputs[t.name], where) for t, where in pairs]
-        return _Form(body, tensors, inference)
+        return Form(body, tensors, inference)
 
     def _is_as_it_is(self, tensor: Given) -> bool:
         """Whether a tensor's bytes are the model's own, and none of them is wrong."""
@@ -79,26 +103,33 @@ class Repeats:
 class _Values:
     """One tensor of a form."""
 
-    __slots__ = ("_dtype", "_shape", "_spec", "name", "where")
+    __slots__ = ("_dtype", "_shape", "name", "spec", "where")
 
     def __init__(self, spec: TensorSpec, like: Array, where: slice) -> None:
         self.name: Final = spec.name
+        self.spec: Final = spec
         self.where: Final = where
-        self._spec: Final = spec
         self._dtype: Final = like.dtype.newbyteorder("<")
         self._shape: Final = like.shape
 
-    def of(self, body: bytes) -> Array:
-        array = np.frombuffer(body[self.where], self._dtype).reshape(self._shape)
-        check_bounds(self._spec, array)
-        return array
+    def of(self, bodies: Sequence[bytes]) -> Array:
+        """Those of several requests stand one after another, along the first axis."""
+        where, shape = self.where, self._shape
+        array = np.frombuffer(b"".join([body[where] for body in bodies]), self._dtype)
+        if len(bodies) > 1:
+            shape = (len(bodies) * shape[0], *shape[1:])
+        return array.reshape(shape)
 
 
-class _Form:
+class Form:
     """A request without its values.
 
     Args:
         tensors: in the order in which their values stand in the body.
+
+    Attributes:
+        has_rows_first: requests of this form are joined by joining the bytes of their values.
+        notes: for whoever wants to keep what he has found out about requests of this form.
     """
 
     def __init__(self, body: bytes, tensors: Sequence[_Values], like: Inference) -> None:
@@ -106,12 +137,20 @@ class _Form:
         between = [slice(*pair) for pair in zip(edges[::2], edges[1::2], strict=True)]
         self._between: Final = [(where, body[where]) for where in between]
         self._tensors: Final = tensors
-        self._outputs: Final = like.outputs
-        self._reply_as: Final[Any] = like.reply_as
+        self._bounded: Final = [t for t in tensors if t.spec.bounds is not None]
+        self.has_rows_first: Final = all(t.spec.batch_axis == 0 for t in tensors)
+        self.outputs: Final = like.outputs
+        self.reply_as: Final[Any] = like.reply_as
+        self.notes: Any = None
 
-    def read(self, body: bytes) -> Inference | None:
+    def read(self, body: bytes) -> Repeated | None:
         for where, wanted in self._between:
             if body[where] != wanted:
                 return None
-        inputs: Tensors = {tensor.name: tensor.of(body) for tensor in self._tensors}
-        return Inference(inputs, self._outputs, self._reply_as)
+        for tensor in self._bounded:
+            check_bounds(tensor.spec, tensor.of((body,)))
+        return Repeated(self, body)
+
+    def tensors(self, bodies: Sequence[bytes]) -> Tensors:
+        """The inputs of a request of this form, or of several together if `has_rows_first`."""
+        return {tensor.name: tensor.of(bodies) for tensor in self._tensors}

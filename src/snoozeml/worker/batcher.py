@@ -2,11 +2,11 @@
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from snoozeml.wire.tensors import Tensors
+from snoozeml.wire.repeats import Decoded
 from snoozeml.worker.limits import Limits
 from snoozeml.worker.pacing import Group, Pace
 
@@ -18,22 +18,18 @@ class Pending(msgspec.Struct, gc=False):
         codec: dialect that the answer must be written in.
         arrived_at: monotonic seconds at which the daemon had it.
         deadline: monotonic seconds after which it must not run any more.
-        rows: that it adds to a batch; at least 1.
-        batch_key: equal for requests that may share a batch; None: it shares with nobody.
-        length: of each row, in tokens; 0 where the model knows no such thing.
-        reply_as: see `Inference`.
+        inference: what it asks for.
+        rows, batch_key, length: see `Measures`; of what is added to a batcher, rows are at least 1.
     """
 
     id: int
     codec: int
     arrived_at: float
     deadline: float
-    inputs: Tensors
-    outputs: tuple[str, ...]
+    inference: Decoded
     rows: int
     batch_key: Hashable | None
     length: int = 0
-    reply_as: Any = None
 
 
 class Run(msgspec.Struct, gc=False):

@@ -16,7 +16,8 @@ from snoozeml.core.plan import WorkerFailure, WorkerReady, WorkerSpec
 from snoozeml.errors import Cancelled, DeadlineExceeded
 from snoozeml.wire.dialects import dialects
 from snoozeml.wire.frames import Frame, Kind, header
-from snoozeml.wire.tensors import names_of
+from snoozeml.wire.repeats import Decoded, Repeated
+from snoozeml.worker.answers import Answer, AnswerWriter
 from snoozeml.worker.batcher import Batcher, Pending, Run
 from snoozeml.worker.engines import Engine, LoadEngine, load_engine
 from snoozeml.worker.failures import encoded, failure_of
@@ -25,7 +26,8 @@ from snoozeml.worker.open_rows import layout_of
 from snoozeml.worker.pacing import AdaptivePace, FixedPace, Pace
 from snoozeml.worker.packing import Packing
 from snoozeml.worker.reader import FrameReader
-from snoozeml.worker.runner import Answer, Runner
+from snoozeml.worker.rows import Measures
+from snoozeml.worker.runner import Runner
 
 _LATE: Final = WorkerFailure(
     code=DeadlineExceeded.code, message="the deadline passed before the model could run"
@@ -122,6 +124,7 @@ class _Worker:
         self._sock: Final = sock
         self._reader: Final = reader
         self._dialects: Final = dialects(spec.model_id, spec.plan.signature)
+        self._writer: Final = AnswerWriter(self._dialects)
         self._layout: Final = layout_of(spec.plan.signature)
         self._notices: Final[list[WorkerFailure]] = []
         self._runner: Final = Runner(spec, engine, self._layout, self._notices)
@@ -171,28 +174,26 @@ class _Worker:
             return
         try:
             inference = self._dialects[frame.codec].decode(frame.body)
-            inputs, outputs = inference.inputs, inference.outputs
-            rows, key = self._layout.count(inputs), self._layout.batch_key(inputs, outputs)
-            empty = self._layout.empty(inputs, outputs) if rows == 0 and key is not None else None
+            rows, key, length = self._measured(inference)
+            empty = None if rows else self._layout.empty(inference.inputs, inference.outputs)
         except Exception as error:  # this request's own; the next one is another story
             self._fail(frame.id, failure_of(error))
             return
-        request = Pending(
-            frame.id,
-            frame.codec,
-            frame.t0,
-            frame.t1,
-            inputs,
-            outputs,
-            max(rows, 1),
-            key,
-            self._layout.length(inputs),
-            inference.reply_as,
-        )
-        if empty is not None:
-            self._answer(request, Answer(empty, 0), queue_s=_clock() - frame.t0, run_s=0.0)
-        else:
+        request = Pending(frame.id, frame.codec, frame.t0, frame.t1, inference, rows, key, length)
+        if empty is None:
             self._batcher.add(request, backlog=frame.count)
+        else:
+            self._answer(request, Answer(empty, 0), queue_s=_clock() - frame.t0, run_s=0.0)
+
+    def _measured(self, inference: Decoded) -> Measures:
+        layout = self._layout
+        if not isinstance(inference, Repeated) or not layout.looks_at_shapes_only:
+            return layout.measure(inference.inputs, inference.outputs)
+        form = inference.form
+        if form.notes is None:
+            form.notes = layout.measure(inference.inputs, inference.outputs)
+        measures: Measures = form.notes
+        return measures
 
     def _step(self) -> float | None:
         """Run at most one batch.
@@ -218,6 +219,7 @@ class _Worker:
         self._unreported_batches += 1
         for request, answer in zip(run.batch, answers, strict=True):
             self._answer(request, answer, started_at - request.arrived_at, run_s)
+        self._writer.end_run()
         answered_at = _clock()  # before anybody can have an answer and come again
         self._flush()
         self._batcher.answered(run, started_at, answered_at)
@@ -235,10 +237,7 @@ class _Worker:
             self._fail(request.id, failure_of(answer.result), rows, run_s)
             return
         try:
-            duration_s = _clock() - request.arrived_at
-            encode = self._dialects[request.codec].encode
-            names = names_of(answer.result, request.outputs)
-            body = encode(names, answer.result, request.reply_as, duration_s)
+            body = self._writer.write(request, answer, _clock() - request.arrived_at)
         except Exception as error:  # an answer that cannot be written must not take others along
             self._fail(request.id, failure_of(error), rows, run_s)
             return

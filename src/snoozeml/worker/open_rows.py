@@ -29,6 +29,9 @@ class OpenLayout(RowLayout):
     def cut(self, inputs: Tensors, start: int, stop: int) -> Tensors:
         return {name: array[start:stop] for name, array in inputs.items()}
 
+    def spans(self, names: Sequence[str], outputs: Sequence[Array], rows: Sequence[int]) -> None:
+        """Only a run shows what the outputs are called."""
+
     def split(
         self, names: Sequence[str], outputs: Sequence[Array], requests: Sequence[Tensors]
     ) -> list[list[Array]]:

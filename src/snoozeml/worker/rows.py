@@ -6,7 +6,7 @@ are joined, and outputs with the same axis are cut back to the length of each.
 
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -18,10 +18,27 @@ class OutputWithoutRows(Exception):
     """An output does not carry one row for each row that went in; we never guess whose a row is."""
 
 
+class Measures(NamedTuple):
+    """What a batch wants to know of a request.
+
+    Attributes:
+        rows: that it has; 0: it can be answered without a run.
+        batch_key: requests with the same key may share a batch; None: this one shares with nobody.
+        length: of each row, in tokens; 0 where the model knows no such thing.
+    """
+
+    rows: int
+    batch_key: Hashable | None
+    length: int
+
+
 class RowLayout:
     """Knows along which axes each tensor of a model carries its rows and their lengths.
 
     Inputs of a group that a request has left out are missing in its tensors here.
+
+    Attributes:
+        looks_at_shapes_only: requests whose inputs have the same shapes have the same measures.
     """
 
     def __init__(self, signature: Signature) -> None:
@@ -39,11 +56,20 @@ class RowLayout:
         self._absent: Final = {s.name: _empty(s, {}, otherwise=1) for s in inputs if s.group}
         self._outputs: Final = {spec.name: spec for spec in signature.outputs}
         self._rowless: Final = {s.name for s in signature.outputs if s.batch_axis is None}
+        self._rows_first: Final = {
+            s.name for s in signature.outputs if s.batch_axis == 0 and s.ragged_axis is None
+        }
+        self.looks_at_shapes_only: Final = len(self._axes) == len(inputs) and not self._masks
         self._lengths: Final = {
             s.name: (r, *lengths[s.shape[r]])
             for s in signature.outputs
             if (r := s.ragged_axis) is not None
         }
+
+    def measure(self, inputs: Tensors, outputs: Sequence[str]) -> Measures:
+        """Measure a request for these outputs."""
+        rows, key = self.count(inputs), self.batch_key(inputs, outputs)
+        return Measures(rows if key is not None else max(rows, 1), key, self.length(inputs))
 
     def count(self, inputs: Tensors) -> int:
         """Rows of a request; a model without a batch axis takes one of whatever it takes."""
@@ -95,6 +121,28 @@ class RowLayout:
             if spec.name in piece:
                 piece[spec.name] = _slice(inputs[spec.name], axis, start, stop)
         return piece
+
+    def spans(
+        self, names: Sequence[str], outputs: Sequence[Array], rows: Sequence[int]
+    ) -> list[slice] | None:
+        """Where the rows of each request lie on axis 0 of all outputs of one run.
+
+        Args:
+            names: of `outputs`, in the same order.
+            rows: of what was merged, in that order.
+
+        Returns:
+            None: somewhere else; `split` knows.
+
+        Raises:
+            OutputWithoutRows: an output has another number of rows.
+        """
+        if not self._rows_first.issuperset(names):
+            return None
+        stops = list(accumulate(rows, initial=0))
+        for name, output in zip(names, outputs, strict=True):
+            self._axis_of(name, output, stops[-1])
+        return [slice(*span) for span in pairwise(stops)]
 
     def split(
         self, names: Sequence[str], outputs: Sequence[Array], requests: Sequence[Tensors]

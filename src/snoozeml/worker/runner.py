@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from snoozeml.core.plan import WorkerFailure, WorkerSpec
 from snoozeml.errors import InferenceFailed, OutOfMemory
+from snoozeml.wire.repeats import Repeated
 from snoozeml.wire.tensors import DTYPES, Array, NamedArrays, Tensors, names_of
 from snoozeml.worker.agreement import agree
+from snoozeml.worker.answers import Answer
 from snoozeml.worker.batcher import Pending
 from snoozeml.worker.engines import Engine
 from snoozeml.worker.limits import Limits
@@ -17,18 +18,6 @@ from snoozeml.worker.rows import OutputWithoutRows, RowLayout
 
 _VERIFIED_BATCHES: Final = 3
 """The first merged batches, of which one request is run alone as well, and compared."""
-
-
-class Answer(msgspec.Struct, gc=False):
-    """What became of a request.
-
-    Attributes:
-        result: its outputs in the order asked for, or why there are none.
-        batch_rows: rows in the largest run that served it.
-    """
-
-    result: Sequence[Array] | Exception
-    batch_rows: int
 
 
 class Runner:
@@ -118,14 +107,31 @@ class Runner:
             self._notices.append(WorkerFailure(code="unbatchable", message=why))
 
     def _merged(self, batch: Sequence[Pending], total: int) -> list[Answer]:
-        names, requests = batch[0].outputs, [request.inputs for request in batch]
-        outputs = self._infer(self._layout.merge(requests), names)
-        results = self._layout.split(names, outputs, requests)
+        names = batch[0].inference.outputs
+        outputs = self._infer(self._joined(batch), names)
+        spans = self._layout.spans(names, outputs, [request.rows for request in batch])
+        if spans is not None:
+            answers = [Answer(outputs, total, rows) for rows in spans]
+        else:
+            requests = [request.inference.inputs for request in batch]
+            results = self._layout.split(names, outputs, requests)
+            answers = [Answer(result, total) for result in results]
         if self._to_verify:
             most_padded = min(range(len(batch)), key=lambda i: (batch[i].length, -i))
-            self._verify(batch[most_padded], results[most_padded])
+            self._verify(batch[most_padded], answers[most_padded].outputs())
             self._to_verify -= 1
-        return [Answer(result, total) for result in results]
+        return answers
+
+    def _joined(self, batch: Sequence[Pending]) -> Tensors:
+        inferences = [request.inference for request in batch]
+        first = inferences[0]
+        if isinstance(first, Repeated) and first.form.has_rows_first:
+            bodies = [
+                r.body for r in inferences if isinstance(r, Repeated) and r.form is first.form
+            ]
+            if len(bodies) == len(batch):
+                return first.form.tensors(bodies)
+        return self._layout.merge([inference.inputs for inference in inferences])
 
     def _verify(self, request: Pending, result: Sequence[Array]) -> None:
         """Run one request alone as well, and compare.
@@ -133,8 +139,8 @@ class Runner:
         It should be the last of those that were padded most: whatever padding does to a row, and
         rows do to each other, has reached it.
         """
-        alone = self._infer(request.inputs, request.outputs)
-        names = names_of(result, request.outputs)
+        asked = request.inference.outputs
+        alone, names = self._infer(request.inference.inputs, asked), names_of(result, asked)
         if names_of(alone, names) != names:
             raise OutputWithoutRows("outputs differ from run to run")
         for name, batched, single in zip(names, result, alone, strict=True):
@@ -146,7 +152,8 @@ class Runner:
             most = self._limits.rows_of(request.length)
             if request.rows > most and self._can_be_cut(request):
                 return self._in_pieces(request, most)
-            return Answer(self._infer(request.inputs, request.outputs), request.rows)
+            inference = request.inference
+            return Answer(self._infer(inference.inputs, inference.outputs), request.rows)
         except OutputWithoutRows as error:
             return self._uncut(request, error)
         except (OutOfMemory, MemoryError) as error:
@@ -175,11 +182,12 @@ class Runner:
         """Run a request that is larger than a batch in several runs of at most so many rows."""
         starts = range(0, request.rows, most)
         rows = [min(most, request.rows - start) for start in starts]
+        inputs, names = request.inference.inputs, request.inference.outputs
         pieces = [
-            self._infer(self._layout.cut(request.inputs, start, start + n), request.outputs)
+            self._infer(self._layout.cut(inputs, start, start + n), names)
             for start, n in zip(starts, rows, strict=True)
         ]
-        return Answer(self._layout.join(request.outputs, pieces, rows), most)
+        return Answer(self._layout.join(names, pieces, rows), most)
 
     def _infer(self, inputs: Tensors, names: Sequence[str]) -> Sequence[Array]:
         outputs = self._engine.infer(self._layout.complete(inputs), names)

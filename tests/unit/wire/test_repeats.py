@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from snoozeml.core.tensors import Signature, TensorSpec
 from snoozeml.errors import SnoozeError
-from snoozeml.wire.dialects import Dialect
+from snoozeml.wire.dialect import Dialect
 from snoozeml.wire.grpc_v1 import GrpcV1
 from snoozeml.wire.oip_grpc import OipGrpc
 from snoozeml.wire.proto import oip_pb2, snoozeml_pb2

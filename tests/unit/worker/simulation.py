@@ -5,6 +5,7 @@ import random
 from statistics import mean, median
 from typing import NamedTuple
 
+from snoozeml.wire.tensors import Inference
 from snoozeml.worker.batcher import Batcher, Pending, Run
 from snoozeml.worker.limits import Limits
 from snoozeml.worker.pacing import Pace
@@ -37,7 +38,7 @@ class Outcome(NamedTuple):
 
 
 def pending(id: int, arrived_at: float, key: str = "", rows: int = 1) -> Pending:
-    return Pending(id, 1, arrived_at, float("inf"), {}, (), rows, key)
+    return Pending(id, 1, arrived_at, float("inf"), Inference({}, ()), rows, key)
 
 
 def simulate(

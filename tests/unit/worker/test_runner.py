@@ -14,12 +14,13 @@ from component.fake_engine import SIGNATURE, FakeEngine
 from snoozeml.core.plan import Plan, WorkerFailure, WorkerSpec
 from snoozeml.core.tensors import Batching, Signature
 from snoozeml.errors import InferenceFailed, OutOfMemory
-from snoozeml.wire.tensors import Array, Tensors
+from snoozeml.wire.tensors import Array, Inference, Tensors
 from snoozeml.worker.agreement import agree
+from snoozeml.worker.answers import Answer
 from snoozeml.worker.batcher import Pending
 from snoozeml.worker.limits import Limits
 from snoozeml.worker.rows import RowLayout
-from snoozeml.worker.runner import Answer, Runner
+from snoozeml.worker.runner import Runner
 
 MAX_ROWS = 8
 MAX_TOKENS = 64
@@ -68,8 +69,8 @@ def request(
 
 
 def pending(inputs: Tensors, outputs: tuple[str, ...] = ALL) -> Pending:
-    rows, key = LAYOUT.count(inputs), LAYOUT.batch_key(inputs, outputs)
-    return Pending(0, 1, 0.0, 0.0, inputs, outputs, rows, key)
+    measures = LAYOUT.measure(inputs, outputs)
+    return Pending(0, 1, 0.0, 0.0, Inference(inputs, outputs), *measures)
 
 
 RAGGED = Signature(
@@ -88,20 +89,12 @@ RAGGED = Signature(
 def ragged(rows: int, columns: int, seed: int = 0) -> Pending:
     """A request without `label`, which padding would change."""
     layout = RowLayout(RAGGED)
-    inputs, outputs = request(rows, columns, seed=seed).inputs, ("y", "next_state")
-    return Pending(
-        0, 1, 0.0, 0.0, inputs, outputs, rows, layout.batch_key(inputs, outputs), columns
-    )
-
-
-def results(answer: Answer) -> Sequence[Array]:
-    if isinstance(answer.result, Exception):
-        raise answer.result
-    return answer.result
+    inputs, outputs = request(rows, columns, seed=seed).inference.inputs, ("y", "next_state")
+    return Pending(0, 1, 0.0, 0.0, Inference(inputs, outputs), *layout.measure(inputs, outputs))
 
 
 def assert_equal(answer: Answer, alone: Sequence[Array]) -> None:
-    for got, wanted in zip(results(answer), alone, strict=True):
+    for got, wanted in zip(answer.outputs(), alone, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-6, strict=True)
 
 
@@ -116,7 +109,7 @@ def test_a_batch_is_one_run_along_every_batch_axis() -> None:
     assert engine.runs == [6]
     for answer, sent in zip(answers, batch, strict=True):
         assert answer.batch_rows == 6
-        assert_equal(answer, FakeEngine().infer(sent.inputs, sent.outputs))
+        assert_equal(answer, FakeEngine().infer(sent.inference.inputs, sent.inference.outputs))
 
 
 def test_the_first_merged_batches_are_verified_and_later_ones_are_not() -> None:
@@ -144,7 +137,7 @@ def test_a_model_that_does_not_bear_merging_is_not_merged_again(how: str, why: s
     batch = [request(1, seed=seed) for seed in range(4)]
     for answer, sent in zip(subject.run(batch), batch, strict=True):
         assert answer.batch_rows == 1
-        assert_equal(answer, FakeEngine(how).infer(sent.inputs, sent.outputs))
+        assert_equal(answer, FakeEngine(how).infer(sent.inference.inputs, sent.inference.outputs))
     (notice,) = notices
     assert re.search(why, notice.message)
     assert subject.limits.rows == 1
@@ -156,11 +149,11 @@ def test_a_model_that_does_not_bear_merging_is_not_merged_again(how: str, why: s
 def test_only_the_request_that_fails_alone_fails() -> None:
     subject = runner(FakeEngine("hates negatives"))
     batch = [request(1, seed=seed) for seed in range(3)]
-    batch[1].inputs["x"] = -batch[1].inputs["x"]
+    batch[1].inference.inputs["x"] = -batch[1].inference.inputs["x"]
     answers = subject.run(batch)
     assert isinstance(answers[1].result, ValueError)
     for index in (0, 2):
-        assert_equal(answers[index], FakeEngine().infer(batch[index].inputs, ALL))
+        assert_equal(answers[index], FakeEngine().infer(batch[index].inference.inputs, ALL))
     assert subject.limits.rows == MAX_ROWS
 
 
@@ -184,7 +177,7 @@ def test_rows_that_there_is_no_memory_for_run_in_smaller_numbers_from_then_on(
     subject = runner(engine, notices=notices)
     batch = [request(n, seed=seed) for seed, n in enumerate(rows)]
     for answer, sent in zip(subject.run(batch), batch, strict=True):
-        assert_equal(answer, FakeEngine().infer(sent.inputs, ALL))
+        assert_equal(answer, FakeEngine().infer(sent.inference.inputs, ALL))
         assert answer.batch_rows <= room
     assert subject.limits.rows == limit
     assert [notice.code for notice in notices] == ["out_of_memory"] * (limit < MAX_ROWS)
@@ -211,7 +204,7 @@ def test_what_cannot_be_cut_and_has_no_room_fails() -> None:
 def test_an_output_of_another_datatype_fails() -> None:
     (answer,) = runner(FakeEngine("changes datatype")).run([request(1)])
     with pytest.raises(InferenceFailed, match=r"float64, .* float32"):
-        results(answer)
+        answer.outputs()
 
 
 def test_values_that_are_not_numbers_agree_with_themselves() -> None:
@@ -227,7 +220,7 @@ def test_a_large_request_runs_in_pieces(rows: int) -> None:
     (answer,) = runner(engine).run([sent])
     assert max(engine.runs) == answer.batch_rows == MAX_ROWS
     assert sum(engine.runs) == rows
-    assert_equal(answer, FakeEngine().infer(sent.inputs, ALL))
+    assert_equal(answer, FakeEngine().infer(sent.inference.inputs, ALL))
 
 
 def test_pieces_that_lose_rows_are_never_put_together() -> None:
@@ -235,7 +228,7 @@ def test_pieces_that_lose_rows_are_never_put_together() -> None:
     subject = runner(engine)
     sent = request(MAX_ROWS + 1)
     (answer,) = subject.run([sent])
-    assert_equal(answer, FakeEngine("loses a row").infer(sent.inputs, ALL))
+    assert_equal(answer, FakeEngine("loses a row").infer(sent.inference.inputs, ALL))
     assert subject.limits.rows == 1
 
 
@@ -245,13 +238,13 @@ def test_row_by_row_every_row_is_a_run() -> None:
     (answer,) = runner(engine, "row_by_row").run([sent])
     assert engine.runs == [1] * 5
     assert answer.batch_rows == 1
-    assert_equal(answer, FakeEngine().infer(sent.inputs, ALL))
+    assert_equal(answer, FakeEngine().infer(sent.inference.inputs, ALL))
 
 
 def test_row_by_row_an_output_without_rows_fails() -> None:
     (answer,) = runner(FakeEngine("answers one number"), "row_by_row").run([request(2)])
     with pytest.raises(InferenceFailed, match="one row at a time"):
-        results(answer)
+        answer.outputs()
 
 
 rows_of_requests = st.lists(st.integers(1, 4), min_size=1, max_size=5)
@@ -281,8 +274,8 @@ def test_every_answer_equals_that_of_its_request_alone(
 
 def key(**changes: Any) -> object:
     sent = request(2, outputs=changes.pop("outputs", ALL))
-    inputs = {**sent.inputs, **changes}
-    return LAYOUT.batch_key(inputs, sent.outputs)
+    inputs = {**sent.inference.inputs, **changes}
+    return LAYOUT.batch_key(inputs, sent.inference.outputs)
 
 
 def test_rows_do_not_matter_to_the_batch_key_and_everything_else_does() -> None:
@@ -295,14 +288,14 @@ def test_rows_do_not_matter_to_the_batch_key_and_everything_else_does() -> None:
 
 
 def test_an_output_without_batch_axis_shares_with_nobody() -> None:
-    inputs = request(1).inputs
+    inputs = request(1).inference.inputs
     loose = Signature(SIGNATURE.inputs, (SIGNATURE.outputs[0], SIGNATURE.inputs[2]))
     assert RowLayout(loose).batch_key(inputs, ("y",)) is not None
     assert RowLayout(loose).batch_key(inputs, ("y", "scale")) is None
 
 
 def test_no_rows_make_empty_outputs_of_the_dimensions_that_are_known() -> None:
-    inputs = request(0, columns=5).inputs
+    inputs = request(0, columns=5).inference.inputs
     assert LAYOUT.count(inputs) == 0
     y, next_state, label = LAYOUT.empty(inputs, ALL)
     assert [(array.shape, array.dtype.name) for array in (y, next_state, label)] == [
@@ -344,7 +337,7 @@ def test_requests_of_different_lengths_get_what_they_get_alone(
     subject = runner(FakeEngine(), signature=RAGGED, notices=notices)
     batch = [ragged(rows, columns, seed) for seed, (rows, columns) in enumerate(sizes)]
     for answer, sent in zip(subject.run(batch), batch, strict=True):
-        assert_equal(answer, FakeEngine().infer(sent.inputs, sent.outputs))
+        assert_equal(answer, FakeEngine().infer(sent.inference.inputs, sent.inference.outputs))
     assert notices == []
 
 
@@ -353,7 +346,10 @@ def test_of_different_lengths_the_one_that_was_padded_most_is_verified() -> None
     subject = runner(engine, signature=RAGGED, notices=notices)
     batch = [ragged(1, 5), ragged(2, 2), ragged(1, 5)]
     for answer, sent in zip(subject.run(batch), batch, strict=True):
-        assert_equal(answer, FakeEngine("pads with noise").infer(sent.inputs, sent.outputs))
+        assert_equal(
+            answer,
+            FakeEngine("pads with noise").infer(sent.inference.inputs, sent.inference.outputs),
+        )
     assert engine.runs == [4, 2, 1, 2, 1]
     assert [notice.code for notice in notices] == ["unbatchable"]
 
@@ -363,14 +359,14 @@ def test_a_large_request_of_long_rows_is_cut_by_tokens() -> None:
     sent = ragged(5, 30)
     (answer,) = runner(engine, signature=RAGGED).run([sent])
     assert (engine.runs, answer.batch_rows) == ([2, 2, 1], 2)
-    assert_equal(answer, FakeEngine().infer(sent.inputs, sent.outputs))
+    assert_equal(answer, FakeEngine().infer(sent.inference.inputs, sent.inference.outputs))
 
 
 def test_a_row_longer_than_a_batch_runs_all_the_same() -> None:
     engine = FakeEngine()
     (answer,) = runner(engine, signature=RAGGED).run([ragged(2, MAX_TOKENS + 1)])
     assert engine.runs == [1, 1]
-    assert results(answer)[0].shape == (2, MAX_TOKENS + 1)
+    assert answer.outputs()[0].shape == (2, MAX_TOKENS + 1)
 
 
 def test_what_lacks_memory_teaches_a_limit_of_tokens_where_rows_have_a_length() -> None:
