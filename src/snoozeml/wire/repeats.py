@@ -1,8 +1,8 @@
 """Requests that are like the last ones but for the values in their tensors.
 
-A client sends the same kind of request again and again. To find that out by comparing bytes takes a
-tenth of the time that it takes to parse the message and to check its names and shapes anew. Nor do
-such requests need an array each: their values are joined as bytes, and become one array.
+To find that out by comparing bytes takes a tenth of the time that it takes to parse the message and
+to check its names and shapes anew. Nor do such requests need an array each: their values are joined
+as bytes, and become one array.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,10 +15,8 @@ from snoozeml.core.tensors import Signature, TensorSpec
 from snoozeml.errors import InvalidInput
 from snoozeml.wire.assembly import Given
 from snoozeml.wire.bounds import check_bounds
+from snoozeml.wire.outlines import Outlines
 from snoozeml.wire.tensors import DTYPES, Array, Inference, Tensors
-
-_MOST: Final = 64
-"""Lengths of requests that are remembered; when there are more, all are forgotten."""
 
 _AS_THEY_ARE: Final = frozenset(DTYPES) - {"BOOL", "BYTES"}
 """Datatypes whose bytes are values, whatever they are."""
@@ -50,7 +48,7 @@ Decoded = Inference | Repeated
 
 
 class Repeats:
-    """Remembers one form of request for each length in bytes, once it has come twice.
+    """Remembers forms of requests to one model.
 
     INVARIANT: whatever `read` gives is what decoding the body from scratch would have given. Bodies
     that are equal outside of the values are the same request but for the values.
@@ -59,7 +57,7 @@ class Repeats:
     def __init__(self, signature: Signature, find_values: FindValues) -> None:
         self._specs: Final = {spec.name: spec for spec in signature.inputs}
         self._find_values: Final = find_values
-        self._forms: Final[dict[int, Form | None]] = {}
+        self._forms: Final = Outlines[Form]()
 
     def read(self, body: bytes) -> Repeated | None:
         """Decode a body that has a form that is known; None: it has not.
@@ -67,20 +65,20 @@ class Repeats:
         Raises:
             InvalidInput: a value is out of bounds.
         """
-        form = self._forms.get(len(body))
-        return None if form is None else form.read(body)
+        form = self._forms.find(body)
+        if form is None:
+            return None
+        if form.is_bounded:
+            form.check_bounds(body)
+        return Repeated(form, body)
 
     def learn(self, body: bytes, tensors: Sequence[Given], inference: Inference) -> None:
         """Take note of a request that `read` did not know: its tensors, and what became of them."""
-        size, forms = len(body), self._forms
-        if size not in forms:
-            if len(forms) == _MOST:
-                forms.clear()
-            forms[size] = None  # a form that comes once is not worth the work
-        elif forms[size] is None:
-            forms[size] = self._form(body, tensors, inference)
+        self._forms.learn(body, lambda: self._form(body, tensors, inference))
 
-    def _form(self, body: bytes, given: Sequence[Given], inference: Inference) -> "Form | None":
+    def _form(
+        self, body: bytes, given: Sequence[Given], inference: Inference
+    ) -> "tuple[Sequence[slice], Form] | None":
         inputs = inference.inputs
         if len(inputs) != len(given) or not all(map(self._is_as_it_is, given)):
             return None
@@ -92,7 +90,7 @@ class Repeats:
             return None
         pairs = zip(given, values, strict=True)
         tensors = [_Values(self._specs[t.name], inputs[t.name], where) for t, where in pairs]
-        return Form(body, tensors, inference)
+        return values, Form(tensors, inference)
 
     def _is_as_it_is(self, tensor: Given) -> bool:
         """Whether a tensor's bytes are the model's own, and none of them is wrong."""
@@ -124,32 +122,24 @@ class _Values:
 class Form:
     """A request without its values.
 
-    Args:
-        tensors: in the order in which their values stand in the body.
-
     Attributes:
+        is_bounded: not all values may be given; `check_bounds` knows.
         has_rows_first: requests of this form are joined by joining the bytes of their values.
         notes: for whoever wants to keep what he has found out about requests of this form.
     """
 
-    def __init__(self, body: bytes, tensors: Sequence[_Values], like: Inference) -> None:
-        edges = [0, *(edge for t in tensors for edge in (t.where.start, t.where.stop)), len(body)]
-        between = [slice(*pair) for pair in zip(edges[::2], edges[1::2], strict=True)]
-        self._between: Final = [(where, body[where]) for where in between]
+    def __init__(self, tensors: Sequence[_Values], like: Inference) -> None:
         self._tensors: Final = tensors
-        self._bounded: Final = [t for t in tensors if t.spec.bounds is not None]
+        self.is_bounded: Final = any(t.spec.bounds is not None for t in tensors)
         self.has_rows_first: Final = all(t.spec.batch_axis == 0 for t in tensors)
         self.outputs: Final = like.outputs
         self.reply_as: Final[Any] = like.reply_as
         self.notes: Any = None
 
-    def read(self, body: bytes) -> Repeated | None:
-        for where, wanted in self._between:
-            if body[where] != wanted:
-                return None
-        for tensor in self._bounded:
+    def check_bounds(self, body: bytes) -> None:
+        """Raises InvalidInput: a value is out of bounds."""
+        for tensor in self._tensors:
             check_bounds(tensor.spec, tensor.of((body,)))
-        return Repeated(self, body)
 
     def tensors(self, bodies: Sequence[bytes]) -> Tensors:
         """The inputs of a request of this form, or of several together if `has_rows_first`."""

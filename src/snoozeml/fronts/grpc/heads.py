@@ -1,10 +1,12 @@
 """What routing needs to know of a request, read without decoding it."""
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from snoozeml.core.names import as_model_id
 from snoozeml.errors import InvalidInput
 from snoozeml.fronts.manners import LONGEST_TIMEOUT_MS
+from snoozeml.wire.outlines import Outlines
 from snoozeml.wire.protobuf import Value, fields, number, text
 
 _KEY: Final = 1
@@ -28,6 +30,42 @@ class Head(NamedTuple):
     id: str
     timeout_s: float | None
     priority: int = 0
+
+
+class HeadReader:
+    """Reads the heads of requests; those that differ in their tensors only are read once.
+
+    Args:
+        read: reads a head; raises InvalidInput.
+        tensors: numbers of the fields whose contents `read` does not look at.
+    """
+
+    def __init__(self, read: Callable[[bytes], Head], tensors: frozenset[int]) -> None:
+        self._read: Final = read
+        self._tensors: Final = tensors
+        self._known: Final = Outlines[Head]()
+
+    def __call__(self, body: bytes) -> Head:
+        known = self._known.find(body)
+        if known is not None:
+            return known
+        head = self._read(body)
+        self._known.learn(body, lambda: (self._parts(body), head))
+        return head
+
+    def _parts(self, body: bytes) -> list[slice]:
+        found = (value for field, value in fields(body) if field in self._tensors)
+        return [value for value in found if isinstance(value, slice)]
+
+
+def v1_heads() -> HeadReader:
+    """Reads heads of `snoozeml.v1.ModelInferRequest`."""
+    return HeadReader(head_of_v1, frozenset({2}))
+
+
+def oip_heads() -> HeadReader:
+    """Reads heads of `inference.ModelInferRequest`."""
+    return HeadReader(head_of_oip, frozenset({5, 7}))
 
 
 def head_of_v1(body: bytes) -> Head:

@@ -8,7 +8,7 @@ from typing import Final
 from snoozeml.core.request import Codec, InferenceRequest, InferenceResult
 from snoozeml.errors import Internal, InvalidInput, PayloadTooLarge, ShuttingDown, SnoozeError
 from snoozeml.fronts.grpc.calls import Answer, Call, Metadata, Write
-from snoozeml.fronts.grpc.heads import Head, head_of_oip, head_of_v1
+from snoozeml.fronts.grpc.heads import Head, HeadReader, oip_heads, v1_heads
 from snoozeml.fronts.grpc.room import Room
 from snoozeml.fronts.grpc.status import failure_of, request_id_of
 from snoozeml.fronts.manners import fails_fast
@@ -33,7 +33,7 @@ class _Dialect:
     def __init__(
         self,
         codec: Codec,
-        head: Callable[[bytes], Head],
+        head: HeadReader,
         answer: Callable[[bytes], bytes],
         refusal: Callable[[str, SnoozeError], bytes],
     ) -> None:
@@ -58,18 +58,22 @@ class InferenceCalls:
         self._authoriser = authoriser
         self._registry = registry
         self._max_bytes = max_request_bytes
-        self.infer: Final = _Unary(self, _V1)
-        self.model_infer: Final = _Unary(self, _OIP)
+        self._v1: Final = _Dialect(Codec.GRPC_V1, v1_heads(), lambda answer: answer, _v1_refusal)
+        self._oip: Final = _Dialect(
+            Codec.OIP_GRPC, oip_heads(), lambda answer: _field(2, answer), _oip_refusal
+        )
+        self.infer: Final = _Unary(self, self._v1)
+        self.model_infer: Final = _Unary(self, self._oip)
 
     async def infer_stream(self, call: Call, messages: AsyncIterator[bytes], write: Write) -> None:
         """`snoozeml.v1.InferenceService/InferStream`"""
-        await self._stream(_V1, call, messages, write)
+        await self._stream(self._v1, call, messages, write)
 
     async def model_stream_infer(
         self, call: Call, messages: AsyncIterator[bytes], write: Write
     ) -> None:
         """`inference.GRPCInferenceService/ModelStreamInfer`"""
-        await self._stream(_OIP, call, messages, write)
+        await self._stream(self._oip, call, messages, write)
 
     async def _stream(
         self, dialect: _Dialect, call: Call, messages: AsyncIterator[bytes], write: Write
@@ -240,7 +244,3 @@ def _v1_refusal(request_id: str, error: SnoozeError) -> bytes:
 def _oip_refusal(request_id: str, error: SnoozeError) -> bytes:
     """A ModelStreamInferResponse with `error_message`, and `infer_response.id`."""
     return _field(1, error.message.encode()) + _field(2, _field(3, request_id.encode()))
-
-
-_V1: Final = _Dialect(Codec.GRPC_V1, head_of_v1, lambda answer: answer, _v1_refusal)
-_OIP: Final = _Dialect(Codec.OIP_GRPC, head_of_oip, lambda answer: _field(2, answer), _oip_refusal)
