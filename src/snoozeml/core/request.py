@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Final
+
+import msgspec
 
 
 class Codec(IntEnum):
@@ -14,7 +15,7 @@ class Codec(IntEnum):
     OIP_REST = 4
 
 
-class InferenceRequest:
+class InferenceRequest(msgspec.Struct, frozen=True, gc=False):
     """A request as the daemon sees it: bytes, and what routing needs.
 
     Attributes:
@@ -25,29 +26,16 @@ class InferenceRequest:
         fail_fast: the answer is not worth waiting for a load; the load is started all the same.
     """
 
-    __slots__ = ("arrived_at", "body", "codec", "deadline", "fail_fast", "model_id", "priority")
-
-    def __init__(
-        self,
-        model_id: str,
-        codec: Codec,
-        body: Sequence[bytes],
-        arrived_at: float,
-        deadline: float,
-        *,
-        priority: int = 0,
-        fail_fast: bool = False,
-    ) -> None:
-        self.model_id: Final = model_id
-        self.codec: Final = codec
-        self.body: Final = body
-        self.arrived_at: Final = arrived_at
-        self.deadline: Final = deadline
-        self.priority: Final = priority
-        self.fail_fast: Final = fail_fast
+    model_id: str
+    codec: Codec
+    body: Sequence[bytes]
+    arrived_at: float
+    deadline: float
+    priority: int = 0
+    fail_fast: bool = False
 
 
-class InferenceResult:
+class InferenceResult(msgspec.Struct, gc=False):
     """An answer, encoded by the worker in the request's own dialect.
 
     Attributes:
@@ -57,11 +45,8 @@ class InferenceResult:
         cold_start_s: how long this request waited for the model to load; None when it was warm.
     """
 
-    __slots__ = ("batch_size", "body", "cold_start_s", "queue_s", "run_s")
-
-    def __init__(self, body: bytes, batch_size: int, queue_s: float, run_s: float) -> None:
-        self.body = body
-        self.batch_size = batch_size
-        self.queue_s = queue_s
-        self.run_s = run_s
-        self.cold_start_s: float | None = None
+    body: bytes
+    batch_size: int
+    queue_s: float
+    run_s: float
+    cold_start_s: float | None = None
