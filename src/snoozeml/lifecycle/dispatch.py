@@ -34,6 +34,10 @@ _BLAMES_TOLERATED = 1
 # Weight of the newest run in the estimate of the time that one row takes.
 _NEWEST_WEIGHT = 0.1
 
+# To look them up in their class takes as long as to compare them.
+_INFER = Kind.INFER
+_RESULT = Kind.RESULT
+
 
 class Outlet(Protocol):
     """Where frames for one worker go: a `Channel`, or a list in tests."""
@@ -146,7 +150,7 @@ class Lane:
         self.in_flight[ticket.id] = ticket
         self._holds_suspect = ticket.blamed > 0
         self.outlet.send(
-            Kind.INFER,
+            _INFER,
             request.body,
             codec=request.codec,
             count=backlog,
@@ -294,8 +298,8 @@ class Dispatch:
         ticket = lane.in_flight.pop(frame.id, None)
         if ticket is None:
             return
-        if frame.kind == Kind.RESULT:
-            self.row_s += _NEWEST_WEIGHT * (frame.t1 / max(frame.count, 1) - self.row_s)
+        if frame.kind == _RESULT:
+            self.row_s += _NEWEST_WEIGHT * (frame.t1 / (frame.count or 1) - self.row_s)
             result = InferenceResult(frame.body, frame.count, frame.t0, frame.t1)
             self._reports.answered(ticket, result)
             if not ticket.answer.done():  # its waiter may have been cancelled this very moment

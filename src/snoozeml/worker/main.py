@@ -37,7 +37,8 @@ _CANCELLED: Final = WorkerFailure(
     code=Cancelled.code, message="the request was withdrawn before it ran"
 )
 _clock: Final = time.monotonic
-_INFER: Final = Kind.INFER  # to look it up in its class takes as long as to compare it
+_INFER: Final = Kind.INFER  # to look them up in their class takes as long as to compare them
+_RESULT: Final = Kind.RESULT
 
 # Made here and not where it is used, which is after the fork: making it takes half a millisecond.
 _decode_spec: Final = msgspec.json.Decoder(WorkerSpec).decode
@@ -242,7 +243,7 @@ class _Worker:
             self._fail(request.id, failure_of(error), rows, run_s)
             return
         head = header(
-            Kind.RESULT,
+            _RESULT,
             len(body),
             codec=self._batches_to_report(),
             count=rows,
