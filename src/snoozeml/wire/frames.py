@@ -66,7 +66,7 @@ def header(
         HEADER_BYTES - _LENGTH_BYTES + body_bytes,
         kind,
         codec,
-        count if count < _COUNT_MAX else _COUNT_MAX,
+        count if count < _COUNT_MAX else _COUNT_MAX,  # noqa: FURB136  a call takes as long as the rest
         id,
         t0,
         t1,

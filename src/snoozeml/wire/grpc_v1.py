@@ -1,7 +1,7 @@
 """The dialect of `snoozeml.v1.InferenceService`: messages to arrays, arrays to messages."""
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Final
 
@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from snoozeml.core.tensors import Signature
 from snoozeml.errors import InvalidInput
 from snoozeml.wire.assembly import Assembly, Given
+from snoozeml.wire.columns import Column, Columns
 from snoozeml.wire.dialect import Dialect, WriteRows
 from snoozeml.wire.proto.snoozeml_pb2 import (
     DataType,
@@ -107,20 +108,12 @@ class GrpcV1(Dialect):
         """See `Dialect`; an output is converted once for all requests."""
         if any(array.dtype.hasobject for array in outputs):
             return super().rows_writer(names, outputs, reply)
-        pairs = list(zip(names, outputs, strict=True))
-        columns = [self._writer(name, a).column(a, native=reply.native) for name, a in pairs]
+        pairs = zip(names, outputs, strict=True)
+        columns = Columns([self._writer(n, a).column(a, native=reply.native) for n, a in pairs])
         head, tail, pack = self._head + _DURATION, reply.parameters, _DOUBLE.pack
-        by_count: dict[int, list[tuple[bytes, bytes, int]]] = {}
 
         def write(rows: slice, duration_s: float) -> bytes:
-            start, stop = rows.start, rows.stop
-            fields = by_count.get(stop - start)
-            if fields is None:
-                fields = by_count[stop - start] = [column(stop - start) for column in columns]
-            pieces = [head, pack(duration_s * 1000), tail]
-            for beginning, data, row_bytes in fields:
-                pieces += beginning, data[start * row_bytes : stop * row_bytes]
-            return b"".join(pieces)
+            return b"".join([head, pack(duration_s * 1000), tail, *columns.pieces(rows)])
 
         return write
 
@@ -143,19 +136,11 @@ class _Writer:
         datatype, data = self._data(array, native)
         return self._head(datatype, array.shape, len(data)), data
 
-    def column(self, array: Array, *, native: bool) -> Callable[[int], tuple[bytes, bytes, int]]:
-        """Prepare to write some rows each of an array of numbers, which has one at least.
-
-        Returns:
-            for a number of rows: what such a field begins with, the values of all rows, and how
-            many bytes a row has.
-        """
+    def column(self, array: Array, *, native: bool) -> Column:
         datatype, data = self._data(array, native)
         row_bytes, row_shape = len(data) // len(array), array.shape[1:]
-        return lambda rows: (
-            self._head(datatype, (rows, *row_shape), rows * row_bytes),
-            data,
-            row_bytes,
+        return Column(
+            lambda rows: self._head(datatype, (rows, *row_shape), rows * row_bytes), data, row_bytes
         )
 
     def _data(self, array: Array, native: bool) -> tuple[bytes, bytes]:

@@ -13,8 +13,9 @@ from snoozeml.core.tensors import Signature
 from snoozeml.errors import InvalidInput, ShapeMismatch
 from snoozeml.wire import oip
 from snoozeml.wire.assembly import Assembly, Given
+from snoozeml.wire.columns import Column, Columns
 from snoozeml.wire.conversion import convert_array
-from snoozeml.wire.dialect import Dialect
+from snoozeml.wire.dialect import Dialect, WriteRows
 from snoozeml.wire.json_values import strings
 from snoozeml.wire.proto.oip_pb2 import (
     InferParameter,
@@ -109,9 +110,7 @@ class OipGrpc(Dialect):
         Raises:
             InvalidInput: text shall be classified.
         """
-        response = ModelInferResponse(
-            model_name=self._model_id, model_version=MODEL_VERSION, id=reply.id
-        )
+        response = self._response(reply)
         arrays: list[Array] = []
         for name, array in zip(names, outputs, strict=True):
             datatype, written = self._outputs.written(name, array, reply.classes.get(name, 0))
@@ -124,6 +123,35 @@ class OipGrpc(Dialect):
             getattr(output.contents, _CONTENTS[output.datatype]).extend(values)
         encoded: bytes = response.SerializeToString()
         return encoded
+
+    def rows_writer(
+        self, names: Sequence[str], outputs: Sequence[Array], reply: _Reply
+    ) -> WriteRows:
+        """See `Dialect`; the message is encoded once for all requests, and their data put in."""
+        if not reply.raw or reply.classes or any(array.dtype.hasobject for array in outputs):
+            return super().rows_writer(names, outputs, reply)
+
+        def message(rows: int) -> bytes:
+            response = self._response(reply)
+            for name, array in zip(names, outputs, strict=True):
+                datatype, _ = self._outputs.written(name, array, 0)
+                response.outputs.add(name=name, datatype=datatype, shape=(rows, *array.shape[1:]))
+            encoded: bytes = response.SerializeToString()
+            return encoded
+
+        columns = Columns([Column(message, b"", 0), *map(_raw_column, outputs)])
+        return lambda rows, _duration_s: b"".join(columns.pieces(rows))
+
+    def _response(self, reply: _Reply) -> ModelInferResponse:
+        return ModelInferResponse(
+            model_name=self._model_id, model_version=MODEL_VERSION, id=reply.id
+        )
+
+
+def _raw_column(array: Array) -> Column:
+    data = to_raw(array)
+    row_bytes = len(data) // len(array)
+    return Column(lambda rows: _RAW_OUTPUT + varint(rows * row_bytes), data, row_bytes)
 
 
 def _with_raw(response: ModelInferResponse, arrays: Sequence[Array]) -> bytes:
