@@ -1,38 +1,34 @@
 """What becomes of requests, and how it is written."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
+from snoozeml.core.plan import WorkerFailure
 from snoozeml.wire.dialect import Dialect, WriteRows
 from snoozeml.wire.tensors import Array, names_of
 from snoozeml.worker.batcher import Pending
+from snoozeml.worker.failures import failure_of
 
 
 class Answer(msgspec.Struct, gc=False):
     """What became of a request.
 
     Attributes:
-        result: its outputs in the order asked for, or why there are none.
+        result: its outputs in the order asked for, or why there are none. No exception: through its
+            traceback that would keep the whole batch, in a circle that nobody breaks.
         batch_rows: rows in the largest run that served it.
         rows: where in `result` its rows are, on axis 0; None: all of it is its own.
     """
 
-    result: Sequence[Array] | Exception
+    result: Sequence[Array] | WorkerFailure
     batch_rows: int
     rows: slice | None = None
 
-    def outputs(self) -> Sequence[Array]:
-        """The request's own outputs; raises what it has failed with."""
-        found, rows = self.found(), self.rows
-        return found if rows is None else [array[rows] for array in found]
-
-    def found(self) -> Sequence[Array]:
-        """All of `result`; raises what the request has failed with."""
-        if isinstance(self.result, Exception):
-            raise self.result
-        return self.result
+    @classmethod
+    def failed(cls, error: Exception, rows: int) -> Self:
+        return cls(failure_of(error), rows)
 
 
 class AnswerWriter:
@@ -46,12 +42,13 @@ class AnswerWriter:
         self._found: Sequence[Array] = ()  # by the run whose answers are being written
         self._writers: Final[dict[tuple[int, int], WriteRows]] = {}
 
-    def write(self, request: Pending, answer: Answer, duration_s: float) -> bytes:
-        """Write a request's outputs; raises what it has failed with, or why they have no form."""
-        found, inference = answer.found(), request.inference
-        if answer.rows is not None:
-            return self._rows_writer(request, found)(answer.rows, duration_s)
-        encode = self._dialects[request.codec].encode
+    def write(
+        self, request: Pending, found: Sequence[Array], rows: slice | None, duration_s: float
+    ) -> bytes:
+        """Write what was found for a request, as in `Answer`; raises why it cannot be written."""
+        if rows is not None:
+            return self._rows_writer(request, found)(rows, duration_s)
+        inference, encode = request.inference, self._dialects[request.codec].encode
         names = names_of(found, inference.outputs)
         return encode(names, found, inference.reply_as, duration_s)
 

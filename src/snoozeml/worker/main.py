@@ -234,11 +234,12 @@ class _Worker:
 
     def _answer(self, request: Pending, answer: Answer, queue_s: float, run_s: float) -> None:
         rows = answer.batch_rows
-        if isinstance(answer.result, Exception):
-            self._fail(request.id, failure_of(answer.result), rows, run_s)
+        if isinstance(answer.result, WorkerFailure):
+            self._fail(request.id, answer.result, rows, run_s)
             return
         try:
-            body = self._writer.write(request, answer, _clock() - request.arrived_at)
+            duration_s = _clock() - request.arrived_at
+            body = self._writer.write(request, answer.result, answer.rows, duration_s)
         except Exception as error:  # an answer that cannot be written must not take others along
             self._fail(request.id, failure_of(error), rows, run_s)
             return

@@ -82,7 +82,7 @@ class Runner:
             return self._halved(batch)
         except Exception as error:  # whatever it is, only the requests that cause it shall suffer
             answers = [self._alone(request) for request in batch]
-            if not any(isinstance(answer.result, Exception) for answer in answers):
+            if not any(isinstance(answer.result, WorkerFailure) for answer in answers):
                 self._give_up(f"a batch failed, but none of its requests did alone: {error}")
             return answers
 
@@ -92,7 +92,7 @@ class Runner:
 
     def _settle_limits(self, before: Limits, answers: Sequence[Answer]) -> None:
         """Keep the limits that were lowered for these answers, if that has helped."""
-        if any(isinstance(answer.result, OutOfMemory | MemoryError) for answer in answers):
+        if any(map(_lacked_memory, answers)):
             self._limits = before
             return
         now = self._limits.compared_to(before)
@@ -109,18 +109,17 @@ class Runner:
     def _merged(self, batch: Sequence[Pending], total: int) -> list[Answer]:
         names = batch[0].inference.outputs
         outputs = self._infer(self._joined(batch), names)
-        spans = self._layout.spans(names, outputs, [request.rows for request in batch])
-        if spans is not None:
-            answers = [Answer(outputs, total, rows) for rows in spans]
-        else:
-            requests = [request.inference.inputs for request in batch]
-            results = self._layout.split(names, outputs, requests)
-            answers = [Answer(result, total) for result in results]
+        if not self._to_verify:
+            spans = self._layout.spans(names, outputs, [request.rows for request in batch])
+            if spans is not None:
+                return [Answer(outputs, total, rows) for rows in spans]
+        requests = [request.inference.inputs for request in batch]
+        results = self._layout.split(names, outputs, requests)
         if self._to_verify:
             most_padded = min(range(len(batch)), key=lambda i: (batch[i].length, -i))
-            self._verify(batch[most_padded], answers[most_padded].outputs())
+            self._verify(batch[most_padded], results[most_padded])
             self._to_verify -= 1
-        return answers
+        return [Answer(result, total) for result in results]
 
     def _joined(self, batch: Sequence[Pending]) -> Tensors:
         inferences = [request.inference for request in batch]
@@ -159,11 +158,11 @@ class Runner:
         except (OutOfMemory, MemoryError) as error:
             rows = min(request.rows, self._limits.rows_of(request.length))
             if rows == 1 or not self._can_be_cut(request):
-                return Answer(error, request.rows)
+                return Answer.failed(error, request.rows)
             self._limits = self._limits.halved(rows, request.length)
             return self._alone(request)
         except Exception as error:  # the worker answers with it, and goes on
-            return Answer(error, request.rows)
+            return Answer.failed(error, request.rows)
 
     def _can_be_cut(self, request: Pending) -> bool:
         if request.batch_key is None or not self._may_cut:
@@ -174,7 +173,7 @@ class Runner:
         """Answer a request whose pieces cannot be put together again."""
         if self._is_row_by_row:
             why = f"the model takes one row at a time, and {error}"
-            return Answer(InferenceFailed(why), request.rows)
+            return Answer.failed(InferenceFailed(why), request.rows)
         self._give_up(str(error))
         return self._alone(request)
 
@@ -200,3 +199,7 @@ class Runner:
                 f" where its signature says {', '.join(map(str, wanted))}"
             )
         return outputs
+
+
+def _lacked_memory(answer: Answer) -> bool:
+    return isinstance(answer.result, WorkerFailure) and answer.result.code == OutOfMemory.code
