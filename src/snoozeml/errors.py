@@ -62,6 +62,15 @@ class SnoozeError(Exception):
         SnoozeError.__init__(again, error.message, retry_after_s=retry_after_s)
         return again
 
+    def again(self) -> Self:
+        """An equal failure to raise, where this one is kept.
+
+        One that is raised holds on to every frame that it passes, and to all that these hold.
+        """
+        again = type(self).__new__(type(self), *self.args)
+        again.__dict__.update(self.__dict__)
+        return again
+
 
 class InvalidInput(SnoozeError):
     code = "invalid_input"

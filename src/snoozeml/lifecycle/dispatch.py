@@ -39,6 +39,9 @@ _INFER = Kind.INFER
 _RESULT = Kind.RESULT
 
 
+Outcome = InferenceResult | SnoozeError
+
+
 class Outlet(Protocol):
     """Where frames for one worker go: a `Channel`, or a list in tests."""
 
@@ -59,7 +62,7 @@ class Ticket:
     """One request's place in the daemon until it is answered.
 
     Attributes:
-        answer: resolves to an `InferenceResult`, or raises a `SnoozeError`.
+        answer: what becomes of it, or why nothing does. It never raises that; see `outcome`.
         level: see `Queue`.
         settled: it has been answered or withdrawn, and counts no more.
         woke_model: this request found the model asleep and caused the load.
@@ -79,7 +82,7 @@ class Ticket:
         self.woke_model = False
         self.due = dispatch.deadlines.add(request.deadline, self)
         # Asking for the running loop costs a system call, so the dispatch remembers it.
-        self.answer: asyncio.Future[InferenceResult] = dispatch.loop.create_future()
+        self.answer: asyncio.Future[Outcome] = dispatch.loop.create_future()
 
     async def outcome(self) -> InferenceResult:
         """Wait for the answer; cancelling this abandons the request.
@@ -88,10 +91,13 @@ class Ticket:
             SnoozeError: why there is none.
         """
         try:
-            return await self.answer
+            found = await self.answer
         except asyncio.CancelledError:
             self.abandon()
             raise
+        if isinstance(found, SnoozeError):
+            raise found.again()
+        return found
 
     def abandon(self) -> None:
         """Nobody wants the answer any more: leave the queue, and fail `answer` as cancelled."""
@@ -384,8 +390,7 @@ class Dispatch:
 
     def _fail(self, ticket: Ticket, error: SnoozeError) -> None:
         if not ticket.answer.done():
-            ticket.answer.set_exception(error)
-            ticket.answer.exception()  # its waiter may be gone: no "never retrieved" in the log
+            ticket.answer.set_result(error)
         self._reports.failed(ticket)
         self._settle(ticket)
 

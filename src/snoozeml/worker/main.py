@@ -138,22 +138,26 @@ class _Worker:
     def run(self, frames: list[Frame] | None) -> None:
         """Work until STOP is obeyed or the daemon is gone; `frames` have been read already."""
         while frames is not None:
-            # The daemon can be busy with the answers of one batch while the next is decoded. But if
-            # further on in what we have read somebody withdraws a request, he is heard first.
-            in_turn = all(frame.kind == _INFER for frame in frames)
-            for frame in frames:
-                self._take(frame)
-                if in_turn and self._batcher.is_full:
-                    self._step()
-                    self._flush()
-            wait_s = self._step()
-            self._flush()
-            if self._is_stopping:
-                if wait_s is None:
-                    return
-                frames = []
-            else:
+            wait_s = self._work_off(frames)
+            frames.clear()  # or what has been read would stay for as long as nothing comes
+            if not self._is_stopping:
                 frames = self._reader.read(wait_s)
+            elif wait_s is None:
+                return
+
+    def _work_off(self, frames: list[Frame]) -> float | None:
+        """Take frames, and run what is full; return what `_step` did at the end."""
+        # The daemon can be busy with the answers of one batch while the next is decoded. But if
+        # further on in what we have read somebody withdraws a request, he is heard first.
+        in_turn = all(frame.kind == _INFER for frame in frames)
+        for frame in frames:
+            self._take(frame)
+            if in_turn and self._batcher.is_full:
+                self._step()
+                self._flush()
+        wait_s = self._step()
+        self._flush()
+        return wait_s
 
     def _take(self, frame: Frame) -> None:
         if frame.kind == _INFER:

@@ -118,7 +118,7 @@ async def test_requests_wait_until_a_worker_opens_and_then_fill_its_window() -> 
     assert house.dispatch.queue_depth == 2
     house.answer(tickets[1])
     assert outlet.inferred == [1, 2, 3]
-    result = await tickets[1].answer
+    result = await tickets[1].outcome()
     assert isinstance(result, InferenceResult)
     assert (result.body, result.batch_size, result.queue_s) == (b"answer", 3, 0.001)
     assert house.dispatch.outstanding == 3
@@ -156,7 +156,7 @@ async def test_deadline_answers_in_time_wherever_the_request_is() -> None:
     held, queued = house.submit(0.02), house.submit(0.01)
     for ticket in (held, queued):
         with pytest.raises(DeadlineExceeded):
-            await ticket.answer
+            await ticket.outcome()
     assert outlet.sent == [(Kind.INFER, held.id), (Kind.CANCEL, held.id)]
     assert house.reports[-1] == "finished"
 
@@ -184,7 +184,7 @@ async def test_caller_that_leaves_frees_its_place_once_the_worker_lets_go() -> N
     house.answer(held)
     assert outlet.sent[-1] == (Kind.INFER, last.id)
     with pytest.raises(Cancelled):
-        await queued.answer
+        await queued.outcome()
 
 
 @on_a_loop
@@ -206,8 +206,8 @@ async def test_failure_reaches_only_its_own_request() -> None:
     house.fail(bad, InvalidInput("input X is missing"))
     house.answer(good)
     with pytest.raises(InvalidInput, match="input X is missing"):
-        await bad.answer
-    await good.answer
+        await bad.outcome()
+    await good.outcome()
 
 
 @on_a_loop
@@ -232,10 +232,10 @@ async def test_suspect_runs_alone_so_that_no_innocent_request_is_blamed_with_it(
     assert outlet.inferred[-1] == killer.id
     house.close(CRASH)
     with pytest.raises(WorkerCrashed, match="SIGSEGV"):
-        await killer.answer
+        await killer.outcome()
     house.open(window=3)
     house.answer(late)
-    assert (await late.answer).body == b"answer"
+    assert (await late.outcome()).body == b"answer"
 
 
 @on_a_loop
@@ -259,7 +259,7 @@ async def test_death_that_is_nobodys_fault_blames_nobody() -> None:
         house.close()
     house.open()
     house.answer(ticket)
-    await ticket.answer
+    await ticket.outcome()
 
 
 @on_a_loop
@@ -271,7 +271,7 @@ async def test_request_that_ran_out_of_memory_is_tried_once_more() -> None:
     assert house.reports[-1] == "out of memory 1"
     house.fail(ticket, OutOfMemory("out of memory: 1 GiB"))
     with pytest.raises(OutOfMemory):
-        await ticket.answer
+        await ticket.outcome()
 
 
 @on_a_loop
@@ -331,7 +331,7 @@ async def test_request_that_waited_for_room_in_vain_is_told_so() -> None:
     house = House()
     house.dispatch.blocked_by = OutOfMemory("no room")
     with pytest.raises(OutOfMemory, match="no room"):
-        await house.submit(0.01).answer
+        await house.submit(0.01).outcome()
 
 
 @on_a_loop
@@ -341,7 +341,7 @@ async def test_refusal_empties_the_queue() -> None:
     house.dispatch.refuse(ModelFailed("broken"))
     for ticket in tickets:
         with pytest.raises(ModelFailed):
-            await ticket.answer
+            await ticket.outcome()
     assert house.reports == ["arrived", "finished"]
 
 

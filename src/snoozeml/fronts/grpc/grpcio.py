@@ -125,6 +125,7 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no t
         if body is grpc.aio.EOF:
             await _abort(context, _NO_MESSAGE)
         outcome = await self._app.answer(handler, call, body)
+        del body  # what `abort` raises would keep it, in a circle
         if isinstance(outcome, Failure):
             await _abort(context, outcome)
         context.set_trailing_metadata(tuple(outcome.trailing))

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from pygrpc_native import EVENT_CANCEL, NativeGrpcFront
 
-from snoozeml.core.request import InferenceResult
+from snoozeml.errors import SnoozeError
 from snoozeml.fronts.grpc.app import GrpcApp
 from snoozeml.fronts.grpc.backstage import Backstage
 from snoozeml.fronts.grpc.calls import Answer, Asking, Call, Failure, Unary
 from snoozeml.fronts.grpc.limits import CALLS_AT_ONCE, METADATA_BYTES, CallLimits, milliseconds
 from snoozeml.fronts.grpc.status import failure_of
-from snoozeml.lifecycle.dispatch import Ticket
+from snoozeml.lifecycle.dispatch import Outcome, Ticket
 
 _EVENTS_AT_ONCE: Final = 64
 _IO_THREADS: Final = 1
@@ -79,11 +79,13 @@ class NativeServer:
 
     def _receive(self) -> None:
         """Carry events to the loop; the thread ends when the front is closed."""
-        while (events := self._front.recv_batch_details(_EVENTS_AT_ONCE)) is not None:
+        receive, hand_over = self._front.recv_batch_details, self._loop.call_soon_threadsafe
+        while (events := receive(_EVENTS_AT_ONCE)) is not None:
             try:
-                self._loop.call_soon_threadsafe(self._take, events)
+                hand_over(self._take, events)
             except RuntimeError:  # the loop has been closed meanwhile
                 return
+            del events  # or the messages would stay for as long as none comes
 
     def _take(self, events: list[_Event]) -> None:
         for kind, call_id, method, body, _, details in events:
@@ -119,13 +121,18 @@ class NativeServer:
         asking: Asking,
         call: Call,
         ticket: Ticket,
-        answer: asyncio.Future[InferenceResult],
+        answer: asyncio.Future[Outcome],
     ) -> None:
         if answer.cancelled():
             ticket.abandon()
             return
+        found = answer.result()
         try:
-            outcome: Answer | Failure = asking.end(call, answer.result())
+            outcome: Answer | Failure = (
+                failure_of(found, call)
+                if isinstance(found, SnoozeError)
+                else asking.end(call, found)
+            )
         except Exception as error:
             outcome = failure_of(error, call)
         self._finish(call_id, outcome)
