@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -62,14 +62,14 @@ class Ticket:
     """One request's place in the daemon until it is answered.
 
     Attributes:
-        answer: what becomes of it, or why nothing does. It never raises that; see `outcome`.
         level: see `Queue`.
-        settled: it has been answered or withdrawn, and counts no more.
+        found: what has become of it; None: it waits, or is under way.
         woke_model: this request found the model asleep and caused the load.
     """
 
     __slots__ = (
-        "answer", "blamed", "dispatch", "due", "id", "level", "request", "settled", "woke_model",
+        "_hear", "_waiting", "blamed", "dispatch", "due", "found", "id", "level", "request",
+        "woke_model",
     )  # fmt: skip
 
     def __init__(self, id: int, request: InferenceRequest, dispatch: "Dispatch") -> None:
@@ -78,11 +78,11 @@ class Ticket:
         self.level = request.priority or DEFAULT_LEVEL
         self.dispatch = dispatch
         self.blamed = 0
-        self.settled = False
         self.woke_model = False
         self.due = dispatch.deadlines.add(request.deadline, self)
-        # Asking for the running loop costs a system call, so the dispatch remembers it.
-        self.answer: asyncio.Future[Outcome] = dispatch.loop.create_future()
+        self.found: Outcome | None = None
+        self._hear: Callable[[Outcome], None] | None = None
+        self._waiting: asyncio.Future[None] | None = None
 
     async def outcome(self) -> InferenceResult:
         """Wait for the answer; cancelling this abandons the request.
@@ -90,17 +90,41 @@ class Ticket:
         Raises:
             SnoozeError: why there is none.
         """
-        try:
-            found = await self.answer
-        except asyncio.CancelledError:
-            self.abandon()
-            raise
+        if self.found is None:
+            # Asking for the running loop costs a system call, so the dispatch remembers it.
+            self._waiting = self.dispatch.loop.create_future()
+            try:
+                await self._waiting
+            except asyncio.CancelledError:
+                self.abandon()
+                raise
+        found = self.found
+        assert found is not None
         if isinstance(found, SnoozeError):
             raise found.again()
         return found
 
+    def tell(self, hear: Callable[[Outcome], None]) -> None:
+        """Call this with what becomes of the request, at once or as soon as that is known.
+
+        It saves those without a coroutine a future, and a turn of the loop. It must not raise.
+        """
+        if self.found is not None:
+            hear(self.found)
+        else:
+            self._hear = hear
+
+    def settle(self, found: Outcome) -> None:
+        """It has been answered or withdrawn; only the dispatch says so."""
+        self.found = found
+        self.due.settle()
+        if self._hear is not None:
+            self._hear(found)
+        elif self._waiting is not None and not self._waiting.done():  # it may have been cancelled
+            self._waiting.set_result(None)
+
     def abandon(self) -> None:
-        """Nobody wants the answer any more: leave the queue, and fail `answer` as cancelled."""
+        """Nobody wants the answer any more: leave the queue, and fail as cancelled."""
         self.dispatch.withdraw(self, Cancelled("the caller left before the answer was there"))
 
 
@@ -308,9 +332,7 @@ class Dispatch:
             self.row_s += _NEWEST_WEIGHT * (frame.t1 / (frame.count or 1) - self.row_s)
             result = InferenceResult(frame.body, frame.count, frame.t0, frame.t1)
             self._reports.answered(ticket, result)
-            if not ticket.answer.done():  # its waiter may have been cancelled this very moment
-                ticket.answer.set_result(result)
-            self._settle(ticket)
+            self._settle(ticket, result)
         else:
             self._receive_failure(lane, ticket, frame)
 
@@ -342,7 +364,7 @@ class Dispatch:
 
     def withdraw(self, ticket: Ticket, error: SnoozeError) -> None:
         """Take a request out, wherever it is, and fail its answer."""
-        if ticket.settled:
+        if ticket.found is not None:
             return
         for lane in self._lanes.values():
             if lane.in_flight.pop(ticket.id, None) is not None:
@@ -389,14 +411,11 @@ class Dispatch:
         self._queue.rejoin(ticket)
 
     def _fail(self, ticket: Ticket, error: SnoozeError) -> None:
-        if not ticket.answer.done():
-            ticket.answer.set_result(error)
         self._reports.failed(ticket)
-        self._settle(ticket)
+        self._settle(ticket, error)
 
-    def _settle(self, ticket: Ticket) -> None:
-        ticket.settled = True
-        ticket.due.settle()
+    def _settle(self, ticket: Ticket, found: Outcome) -> None:
+        ticket.settle(found)
         self._outstanding -= 1
         if not self._outstanding:
             self._reports.work_finished()

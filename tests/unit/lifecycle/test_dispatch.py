@@ -20,7 +20,7 @@ from snoozeml.errors import (
     SnoozeError,
     WorkerCrashed,
 )
-from snoozeml.lifecycle.dispatch import Dispatch, Lane, Ticket
+from snoozeml.lifecycle.dispatch import Dispatch, Lane, Outcome, Ticket
 from snoozeml.lifecycle.routing import routing
 from snoozeml.wire.frames import Frame, Kind
 
@@ -166,7 +166,8 @@ async def test_answer_after_the_deadline_is_dropped() -> None:
     house = House()
     house.open()
     late = house.submit(0.001)
-    await asyncio.wait([late.answer])
+    with pytest.raises(DeadlineExceeded):
+        await late.outcome()
     house.answer(late)
     assert house.dispatch.outstanding == 0
 
@@ -192,10 +193,30 @@ async def test_waiter_cancelled_at_the_moment_of_the_answer_is_settled_once() ->
     house = House()
     house.open()
     ticket = house.submit()
-    ticket.answer.cancel()
+    waiter = asyncio.create_task(ticket.outcome())
+    await asyncio.sleep(0)
+    waiter.cancel()
     house.answer(ticket)
-    ticket.abandon()
+    await asyncio.wait([waiter])
+    assert waiter.cancelled()
     assert house.reports == ["arrived", "finished"]
+
+
+@on_a_loop
+async def test_whoever_wants_to_be_told_is_told_once_now_or_later() -> None:
+    house = House()
+    house.open()
+    ticket, refused, heard = house.submit(), house.submit(), list[Outcome]()
+    ticket.tell(heard.append)
+    assert heard == []
+    house.answer(ticket)
+    refused.abandon()
+    refused.tell(heard.append)
+    house.answer(refused)
+    result, error = heard
+    assert isinstance(result, InferenceResult)
+    assert result.body == b"answer"
+    assert isinstance(error, Cancelled)
 
 
 @on_a_loop

@@ -7,6 +7,7 @@ of requests, which it does not serve, it passes on to `Backstage`.
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from snoozeml.fronts.grpc.backstage import Backstage
 from snoozeml.fronts.grpc.calls import Answer, Asking, Call, Failure, Unary
 from snoozeml.fronts.grpc.limits import CALLS_AT_ONCE, METADATA_BYTES, CallLimits, milliseconds
 from snoozeml.fronts.grpc.status import failure_of
-from snoozeml.lifecycle.dispatch import Outcome, Ticket
+from snoozeml.lifecycle.dispatch import Outcome
 
 _EVENTS_AT_ONCE: Final = 64
 _IO_THREADS: Final = 1
@@ -51,7 +52,8 @@ class NativeServer:
         self.address: Final = f"{address.rpartition(':')[0]}:{self._front.bound_port}"
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._calls: dict[int, Callable[[], object]] = {}  # and how each is withdrawn
+        self._none_left: asyncio.Event | None = None
 
     async def start(self, app: GrpcApp) -> None:
         self._app = app
@@ -67,13 +69,14 @@ class NativeServer:
     async def close(self) -> None:
         await asyncio.sleep(_GRACE_S)  # a request that is on its way gets an answer, if a refusal
         await self._backstage.close()
-        while self._calls:
-            await asyncio.wait(self._calls.values())
+        self._none_left = asyncio.Event()
+        if self._calls:
+            await self._none_left.wait()
         await asyncio.to_thread(self._front.close)
 
     async def abort(self) -> None:
-        for task in list(self._calls.values()):
-            task.cancel()
+        for withdraw in list(self._calls.values()):
+            withdraw()
         await self._backstage.abort()
         await asyncio.to_thread(self._front.close)
 
@@ -91,17 +94,16 @@ class NativeServer:
         for kind, call_id, method, body, _, details in events:
             if kind == EVENT_CANCEL:
                 # Forgotten here, too: a task that is cancelled before its first step runs no code.
-                if (answering := self._calls.pop(call_id, None)) is not None:
-                    answering.cancel()
+                if (withdraw := self._forget(call_id)) is not None:
+                    withdraw()
                 continue
             assert body is not None  # only a cancellation has none
             metadata, _peer, left_s = details
             call = Call(metadata, None if left_s is None else time.monotonic() + left_s)
             handler, asking = self._handlers[method]
             if asking is None:
-                self._calls[call_id] = self._loop.create_task(
-                    self._answer(call_id, handler, call, body)
-                )
+                task = self._loop.create_task(self._answer(call_id, handler, call, body))
+                self._calls[call_id] = task.cancel
             else:
                 self._ask(call_id, asking, call, body)
 
@@ -112,27 +114,15 @@ class NativeServer:
         except Exception as error:  # whatever it is, the client must hear of it
             self._finish(call_id, failure_of(error, call))
             return
-        self._calls[call_id] = ticket.answer
-        ticket.answer.add_done_callback(partial(self._asked, call_id, asking, call, ticket))
+        self._calls[call_id] = ticket.abandon
+        ticket.tell(partial(self._asked, call_id, asking, call))
 
-    def _asked(
-        self,
-        call_id: int,
-        asking: Asking,
-        call: Call,
-        ticket: Ticket,
-        answer: asyncio.Future[Outcome],
-    ) -> None:
-        if answer.cancelled():
-            ticket.abandon()
-            return
-        found = answer.result()
+    def _asked(self, call_id: int, asking: Asking, call: Call, found: Outcome) -> None:
         try:
-            outcome: Answer | Failure = (
-                failure_of(found, call)
-                if isinstance(found, SnoozeError)
-                else asking.end(call, found)
-            )
+            if isinstance(found, SnoozeError):
+                outcome: Answer | Failure = failure_of(found, call)
+            else:
+                outcome = asking.end(call, found)
         except Exception as error:
             outcome = failure_of(error, call)
         self._finish(call_id, outcome)
@@ -141,8 +131,15 @@ class NativeServer:
         self._finish(call_id, await self._app.answer(handler, call, body))
 
     def _finish(self, call_id: int, outcome: Answer | Failure) -> None:
-        self._calls.pop(call_id, None)
+        self._forget(call_id)
         if isinstance(outcome, Failure):
             self._front.fail(call_id, outcome.code, outcome.message, outcome.trailing)
         else:
             self._front.respond(call_id, outcome.body, None, outcome.trailing)
+
+    def _forget(self, call_id: int) -> Callable[[], object] | None:
+        """The call is over; returns how it would have been withdrawn, unless it was over before."""
+        withdraw = self._calls.pop(call_id, None)
+        if self._none_left is not None and not self._calls:
+            self._none_left.set()
+        return withdraw
