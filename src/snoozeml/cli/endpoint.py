@@ -187,8 +187,11 @@ class Endpoint:
             return _UnknownModel(why)
         if code in _NEEDS_ANOTHER_KEY:
             return EndpointError(f"{why}; --api-key or SNOOZE_API_KEY gives a key")
-        retry_after = response.headers.get("Retry-After")
-        return EndpointError(f"{why}; try again in {retry_after} s" if retry_after else why)
+        if (retry_after := response.headers.get("Retry-After")) is not None:
+            # Time alone seldom mends a model; but to one that was mended it must be given.
+            when = "it is not tried again for" if code == "model_failed" else "try again in"
+            why += f"; {when} {retry_after} s"
+        return EndpointError(why)
 
 
 def _quoted(segment: str) -> str:

@@ -163,6 +163,8 @@ def test_without_a_key_no_credentials_are_sent(daemon: FakeDaemon) -> None:
     [
         ({"error": "the queue is full", "code": "overloaded"}, 503, {"Retry-After": "4"},
          "the queue is full (overloaded); try again in 4 s"),
+        ({"error": "no ONNX model", "code": "model_failed"}, 503, {"Retry-After": "1"},
+         "no ONNX model (model_failed); it is not tried again for 1 s"),
         (b"<h1>It works!</h1>", 200, {}, "200 OK, not in JSON. Is this a SnoozeML daemon?"),
         (b"\xff\xfe", 200, {}, "200 OK, not in JSON. Is this a SnoozeML daemon?"),
         (b"moved", 301, {"Location": "/"}, "answered 301 Moved Permanently, not in JSON"),
