@@ -33,7 +33,8 @@ description = "Which iris is it? Sepal length and width, petal length and width,
 description = "What does a text mean? Its tokens in, 384 numbers out; alike for texts alike"
 
 [models.silero-vad]
-description = "Does somebody speak? 64 + 512 samples at 16 kHz"
+description = "Does somebody speak? `input`: 64 samples heard before, 512 new; `sr`: 16000, their \
+rate in Hz; `state`: zeros, then the `stateN` of each answer"
 """
 
 
