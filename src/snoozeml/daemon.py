@@ -185,8 +185,8 @@ class Daemon:
                 ready.write(line)
 
     def _warn(self, configuration: Configuration) -> None:
-        """Say once what is more open than it may have been meant."""
-        for concern in concerns(configuration):
+        """Say once what is more open, or less of a model, than it may have been meant."""
+        for concern in (*concerns(configuration), *configuration.overlooked):
             if concern not in self._concerns:
                 self._concerns.add(concern)
                 _log.warning("%s", concern)

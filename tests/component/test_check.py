@@ -51,6 +51,26 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert err == f"--check {tmp_path / 'nowhere'}: there is no such folder\n"
 
 
+def test_a_file_is_not_called_absent(tmp_path: Path) -> None:
+    (tmp_path / "wine.onnx").touch()
+    status, _, err = check(tmp_path / "wine.onnx")
+    assert status == 1
+    assert err.endswith("wine.onnx: is a file; it takes the folder of a Python model\n")
+
+
+def test_a_light_installation_says_what_to_install(tmp_path: Path) -> None:
+    without = f"""
+import runpy, sys
+sys.modules["numpy"], sys.argv[1:] = None, ["--check", {str(tmp_path)!r}]
+runpy.run_module("snoozeml.worker", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", without], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "--check needs the daemon's libraries: pip install 'snoozeml[server]' (numpy is missing)\n"
+    )
+
+
 def test_outputs_without_rows_are_pointed_out(tmp_path: Path) -> None:
     status, out, _ = check(python_model(tmp_path, 'return {"y": [1]}'), "--input", "x:4x3")
     assert status == 0

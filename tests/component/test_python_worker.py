@@ -182,7 +182,7 @@ def test_whatever_is_printed_goes_elsewhere(
 
 ERRORS = [
     ('raise ValueError("negative")', "invalid_input", "ValueError: negative"),
-    ('return {"y": inputs["z"]}', "invalid_input", "KeyError: 'z'"),
+    ('return {"y": inputs["z"]}', "invalid_input", "KeyError: 'z' in predict, given 'x'"),
     ('raise MemoryError', "out_of_memory", "out of memory"),
     ('raise RuntimeError("CUDA out of memory")', "out_of_memory", "out of memory"),
     ('raise RuntimeError("broken")', "inference_failed", "RuntimeError: broken"),

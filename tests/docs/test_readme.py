@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -110,6 +111,21 @@ def daemon(block: Block, folder: Path, environment: dict[str, str]) -> Iterator[
     finally:
         process.terminate()
         assert process.wait(timeout=30) == 0
+
+
+def test_the_samples_say_which_extra_their_libraries_are_in(tmp_path: Path) -> None:
+    script = ROOT / "examples" / "sample_models.py"
+    without = f"""
+import runpy, sys
+sys.modules["skl2onnx"], sys.argv[1:] = None, [{str(tmp_path)!r}]
+runpy.run_path({str(script)!r}, run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", without], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "skl2onnx is missing, by which iris is trained: pip install '.[demo]'\n"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert "skl2onnx" in " ".join(project["optional-dependencies"]["demo"])
+    assert "`pip install '.[server,demo]'`" in README
 
 
 def test_the_make_targets_it_names_exist() -> None:

@@ -134,6 +134,36 @@ def test_clients_without_a_certificate_are_turned_away_where_one_is_wanted(
         ask(daemon, with_certificate_of(clients))
 
 
+def test_the_commands_reach_a_daemon_that_asks_for_a_certificate(
+    serve: Serve, tls: TlsFolder, tmp_path: Path
+) -> None:
+    clients = trustme.CA()
+    roots, mine, strangers = (tmp_path / f"{name}.pem" for name in ("roots", "mine", "strangers"))
+    clients.cert_pem.write_to_path(roots)
+    pair = clients.issue_cert("client@snooze.test")
+    pair.cert_chain_pems[0].write_to_path(mine)
+    pair.private_key_pem.write_to_path(tmp_path / "mine.key")
+    trustme.CA().issue_cert("x@snooze.test").private_key_and_cert_chain_pem.write_to_path(strangers)
+    daemon = serve(f'[server]\ntls_client_ca = "{roots}"\n', **tls.environment())
+
+    def status(**files: Path | str) -> subprocess.CompletedProcess[str]:
+        options = {f"SNOOZE_{name}": str(path) for name, path in files.items()}
+        url = f"https://{daemon.ready['http']}"
+        return subprocess.run(
+            [sys.executable, "-m", "snoozeml", "status", "--endpoint", url],
+            env={**os.environ, **options}, capture_output=True, text=True, timeout=20, check=False,
+        )  # fmt: skip
+
+    assert "--ca-cert" in status().stderr
+    assert "broke off" in (told := status(CA_CERT=tls.authority).stderr)
+    assert "a certificate (tls_client_ca)? --client-cert gives one" in told
+    told = status(CA_CERT=tls.authority, CLIENT_CERT=strangers).stderr
+    assert f"lead to {strangers}" in told
+    shown = status(CA_CERT=tls.authority, CLIENT_CERT=mine, CLIENT_KEY=tmp_path / "mine.key")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "echo" in shown.stdout
+
+
 def test_certificates_are_renewed_under_load_and_no_request_fails(
     serve: Serve, tls: TlsFolder
 ) -> None:

@@ -15,12 +15,13 @@ from urllib.parse import quote, unquote, urlsplit
 
 import click
 
+from snoozeml.cli.tls import ClientTls
+
 if TYPE_CHECKING:
     from snoozeml.cli.forms import Form
 
 _Shape = TypeVar("_Shape")
-_TRANSPORTS: Final = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
-
+_NOT_OURS: Final = "Is this a SnoozeML daemon? One with TLS is reached by https://"
 _NEEDS_ANOTHER_KEY: Final = frozenset({"unauthenticated", "permission_denied"})
 
 
@@ -40,20 +41,22 @@ class Endpoint:
             without a scheme, http is meant.
         api_key: sent as a bearer token; None sends no credentials.
         timeout_s: the longest silence to sit through while connecting or waiting for the answer.
+        tls: of no account to http.
 
     Attributes:
         models_dir: where the daemon looks for models; None until an answer has told.
 
     Raises:
         ValueError: the URL cannot be a daemon's; the message says what one looks like.
+        click.BadParameter: a file of `tls` does not hold what it should.
     """
 
-    def __init__(self, url: str, api_key: str | None, timeout_s: float) -> None:
+    def __init__(self, url: str, api_key: str | None, timeout_s: float, tls: ClientTls) -> None:
         if "://" not in url:
             url = f"http://{url}"
         parts = urlsplit(url)
         extras = parts.username or parts.query or parts.fragment
-        if parts.scheme not in _TRANSPORTS or not parts.hostname or extras:
+        if parts.scheme not in ("http", "https") or not parts.hostname or extras:
             raise ValueError(f"{url!r} is no endpoint; one looks like http://127.0.0.1:8080")
         in_front, inside, _ = f"{parts.path}/".partition("/v1/")
         if inside:
@@ -63,15 +66,21 @@ class Endpoint:
         self._host: Final = parts.hostname
         self._prefix: Final = quote(parts.path.rstrip("/"), safe="/%")
         self._timeout_s: Final = timeout_s
-        try:
-            connect = _TRANSPORTS[parts.scheme]
-            self._connection: Final = connect(parts.hostname, parts.port, timeout=timeout_s)
-        except http.client.InvalidURL as error:
-            raise ValueError(str(error)) from error
+        self._tls: Final = tls if parts.scheme == "https" else None
+        self._connection: Final = self._unconnected(parts.hostname, parts.port)
         self.models_dir: str | None = None
         self._headers: Final = {"Accept": "application/json"}
         if api_key is not None:
             self._headers["Authorization"] = f"Bearer {api_key}"
+
+    def _unconnected(self, host: str, port: int | None) -> http.client.HTTPConnection:
+        try:
+            if self._tls is None:
+                return http.client.HTTPConnection(host, port, timeout=self._timeout_s)
+            context = self._tls.context()
+            return http.client.HTTPSConnection(host, port, timeout=self._timeout_s, context=context)
+        except http.client.InvalidURL as error:
+            raise ValueError(str(error)) from error
 
     def models(self) -> list[dict[str, Any]]:
         return self._expect(list, self._ask("GET", "v1", "models"))
@@ -161,17 +170,11 @@ class Endpoint:
                 return f"cannot reach {self.url}: no address is known for {self._host!r}"
             case TimeoutError():
                 return f"no answer from {self.url} within {self._timeout_s:g} s (--timeout)"
-            case ssl.SSLCertVerificationError():
-                return f"cannot trust {self.url}: {error.verify_message}"
-            case ssl.SSLError():
-                reason = str(error.reason).replace("_", " ").lower()
-                plain = self.url.replace("https", "http", 1)
-                return f"no TLS with {self.url} ({reason}); a daemon without TLS is at {plain}"
-            case http.client.HTTPException() | ConnectionError():
-                return (
-                    f"{self.url} broke off without an HTTP answer. Is this a SnoozeML daemon? "
-                    "One with TLS is reached by https://"
-                )
+            case http.client.HTTPException() | ConnectionError() | ssl.SSLEOFError():
+                why = _NOT_OURS if self._tls is None else self._tls.why_broken_off()
+                return f"{self.url} broke off without an HTTP answer. {why}"
+            case ssl.SSLError() if self._tls is not None:
+                return self._tls.why_failed(self.url, error)
             case _:
                 return f"cannot reach {self.url}: {getattr(error, 'strerror', None) or error}"
 
@@ -184,8 +187,11 @@ class Endpoint:
             return _UnknownModel(why)
         if code in _NEEDS_ANOTHER_KEY:
             return EndpointError(f"{why}; --api-key or SNOOZE_API_KEY gives a key")
-        retry_after = response.headers.get("Retry-After")
-        return EndpointError(f"{why}; try again in {retry_after} s" if retry_after else why)
+        if (retry_after := response.headers.get("Retry-After")) is not None:
+            # Time alone seldom mends a model; but to one that was mended it must be given.
+            when = "it is not tried again for" if code == "model_failed" else "try again in"
+            why += f"; {when} {retry_after} s"
+        return EndpointError(why)
 
 
 def _quoted(segment: str) -> str:

@@ -27,16 +27,20 @@ def init(models_dir: Path, force: bool) -> None:
     from snoozeml.config.discovery import discover
     from snoozeml.config.loading import ConfigError
     from snoozeml.config.matching import match
+    from snoozeml.config.overlooked import overlooked
 
     try:
         models_dir.mkdir(parents=True, exist_ok=True)
-        ids = [model.id for model in match(discover(models_dir), ())]
+        models = match(discover(models_dir), ())
+        ids = [model.id for model in models]
         written = _write(models_dir, starter_file(ids), force)
     except ConfigError as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
         raise click.ClickException(f"{models_dir}: {error.strerror}") from error
     click.echo(f"Wrote {written} for {_listed(ids)}.")
+    for hint in overlooked(models_dir, {model.path for model in models}):
+        click.echo(f"{hint}.")
     _tell_next(models_dir, ids)
 
 

@@ -3,6 +3,7 @@
 import functools
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import click
@@ -23,15 +24,25 @@ def asks_daemon(*, timeout_s: int) -> _Decorator:
                      callback=_checked_key, help="Sent as a bearer token."),
         click.option("--timeout", metavar="SECONDS", type=float, callback=_checked_span,
                      default=timeout_s, show_default=True, help="How long to wait."),
+        _file("--ca-cert", "SNOOZE_CA_CERT",
+              "Trust the certificates in this file (PEM) instead of those that the system trusts."),
+        _file("--client-cert", "SNOOZE_CLIENT_CERT",
+              "The certificate to show a daemon with TLS that asks for one (PEM)."),
+        _file("--client-key", "SNOOZE_CLIENT_KEY",
+              "Its private key (PEM), where that is in another file."),
     )  # fmt: skip
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def with_daemon(endpoint: str, api_key: str | None, timeout: float, **rest: Any) -> None:
             from snoozeml.cli.endpoint import Endpoint
+            from snoozeml.cli.tls import ClientTls
 
+            tls = ClientTls(**{field: rest.pop(field) for field in ClientTls._fields})
+            if tls.client_key is not None and tls.client_cert is None:
+                raise click.UsageError("--client-key belongs to a --client-cert; name that, too.")
             try:
-                daemon = Endpoint(endpoint, api_key, timeout)
+                daemon = Endpoint(endpoint, api_key, timeout, tls)
             except ValueError as error:
                 raise click.BadParameter(str(error), param_hint="'--endpoint'") from None
             command(daemon=daemon, **rest)
@@ -68,6 +79,13 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print the daemon
 
 def print_json(answer: Any) -> None:
     click.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+
+
+def _file(name: str, variable: str, meaning: str) -> _Decorator:
+    kind = click.Path(exists=True, dir_okay=False, path_type=Path)
+    return click.option(
+        name, type=kind, metavar="FILE", envvar=variable, show_envvar=True, help=meaning
+    )
 
 
 def _apply(options: tuple[_Decorator, ...], command: Command) -> Command:

@@ -16,8 +16,9 @@ _HEAD: Final = """\
 # What has no default, such as TLS and keys, is in docs/configuration.md.
 """
 _MODELS: Final = """\
-# One table per model: whatever [defaults] may hold, and a description. An entry for a file that
-# lies elsewhere, or for a second model from the same file, names it with `path`.
+# One table per model: whatever [defaults] may hold, and a description. One for a file that lies
+# elsewhere names it with `path`. One with the `path` of a model that lies here gives it another id,
+# in place of its own: to serve it under both, give each of them a table with that `path`.
 """
 
 

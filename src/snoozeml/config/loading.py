@@ -12,6 +12,7 @@ from snoozeml.config.discovery import discover
 from snoozeml.config.document import Document, read_document
 from snoozeml.config.keys import OUTER_KEYS, ConfigError, FlagError, absolute, check_keys
 from snoozeml.config.matching import Match, match
+from snoozeml.config.overlooked import overlooked
 from snoozeml.config.schema import Configuration, ModelConfig, ServerConfig
 
 __all__ = ["ConfigError", "FlagError", "Overrides", "load"]
@@ -71,6 +72,7 @@ def load(overrides: Overrides, environ: Mapping[str, str]) -> Configuration:
         server=server,
         models=tuple(sorted(models, key=lambda model: model.id)),
         auth=resolve(document.auth, overrides.auth, environ),
+        overlooked=overlooked(server.models_dir, {model.path for model in models}),
     )
 
 

@@ -369,11 +369,16 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
 
 
 class Configuration(Struct, frozen=True, kw_only=True):
-    """All that was asked for: the daemon's settings, every model by id, and who may do what."""
+    """All that was asked for: the daemon's settings, every model by id, and who may do what.
+
+    Attributes:
+        overlooked: sentences on what looks like a model in the models folder and is none.
+    """
 
     server: ServerConfig
     models: tuple[ModelConfig, ...]
     auth: AuthConfig = AuthConfig()
+    overlooked: tuple[str, ...] = ()
 
 
 _HEEDED_AT_ONCE: Final = frozenset({"models_dir", "config_path"})

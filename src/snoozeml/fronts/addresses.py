@@ -1,5 +1,6 @@
 """Where the daemon listens."""
 
+import os
 import socket
 
 
@@ -18,8 +19,10 @@ def resolve(host: str, port: int) -> tuple[socket.AddressFamily, str]:
 
 
 def cannot_listen(host: str, port: int, error: OSError) -> OSError:
-    why = error.strerror or str(error)
-    return OSError(error.errno or 0, f"cannot listen on {host}:{port}: {why}")
+    number = error.errno or 0
+    # Of the system's own errors the words are known; some libraries add the address once more.
+    why = os.strerror(number) if number > 0 else error.strerror or str(error)
+    return OSError(number, f"cannot listen on {host}:{port}: {why}")
 
 
 def written(address: str, port: int) -> str:

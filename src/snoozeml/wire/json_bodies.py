@@ -41,6 +41,10 @@ class BodyParser(Generic[_Body]):
             raise InvalidInput("the body nests its JSON too deeply") from None
         except msgspec.DecodeError as error:
             text = bytes(body)
+            if not text.strip():
+                raise InvalidInput(
+                    f"the body is empty; a request is a JSON object {self._form}"
+                ) from None
             if b"NaN" not in text and b"Infinity" not in text:
                 raise InvalidInput(f"the body must be JSON in UTF-8: {error}") from None
         try:

@@ -45,8 +45,16 @@ def _arguments() -> argparse.Namespace:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from snoozeml.worker.check import Sample, check
-
+    try:
+        from snoozeml.worker.check import Sample, check
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("snoozeml"):
+            raise  # our own mistake, and no library's absence
+        install = "pip install 'snoozeml[server]'"
+        sys.stderr.write(
+            f"--check needs the daemon's libraries: {install} ({error.name} is missing)\n"
+        )
+        return 1
     try:
         samples = [Sample.parse(text) for text in arguments.input]
     except ValueError as error:

@@ -47,7 +47,9 @@ def check(folder: Path, samples: Sequence[Sample], device: str) -> int:
         the exit status: 0, or 1 if it is not there, or cannot be loaded or run.
     """
     if not folder.is_dir():
-        sys.stderr.write(f"--check {folder}: there is no such folder\n")
+        is_file = "is a file; it takes the folder of a Python model"
+        why = is_file if folder.exists() else "there is no such folder"
+        sys.stderr.write(f"--check {folder}: {why}\n")
         return 1
     try:
         plan = plan_of(folder.resolve(), weights_bytes=0)

@@ -11,7 +11,8 @@ from snoozeml.cli.app import snooze as command_line
 
 def snooze(*arguments: str, **environment: str) -> Result:
     """Run `snooze ARGUMENTS` in this process, without settings from outside."""
-    untouched = {"SNOOZE_ENDPOINT": None, "SNOOZE_API_KEY": None}
+    ours = ("ENDPOINT", "API_KEY", "CA_CERT", "CLIENT_CERT", "CLIENT_KEY")
+    untouched = {f"SNOOZE_{name}": None for name in ours}
     runner = CliRunner(env={**untouched, **environment})
     return runner.invoke(command_line, arguments, prog_name="snooze", catch_exceptions=False)
 

@@ -6,6 +6,7 @@ import socket
 import ssl
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -162,6 +163,8 @@ def test_without_a_key_no_credentials_are_sent(daemon: FakeDaemon) -> None:
     [
         ({"error": "the queue is full", "code": "overloaded"}, 503, {"Retry-After": "4"},
          "the queue is full (overloaded); try again in 4 s"),
+        ({"error": "no ONNX model", "code": "model_failed"}, 503, {"Retry-After": "1"},
+         "no ONNX model (model_failed); it is not tried again for 1 s"),
         (b"<h1>It works!</h1>", 200, {}, "200 OK, not in JSON. Is this a SnoozeML daemon?"),
         (b"\xff\xfe", 200, {}, "200 OK, not in JSON. Is this a SnoozeML daemon?"),
         (b"moved", 301, {"Location": "/"}, "answered 301 Moved Permanently, not in JSON"),
@@ -222,11 +225,19 @@ def test_tls_against_a_daemon_without_it(daemon: FakeDaemon) -> None:
     assert result.stderr.endswith(f"); a daemon without TLS is at {daemon.url}\n")
 
 
+@pytest.mark.parametrize(
+    ("said", "code", "hint"),
+    [
+        ("self-signed certificate", 18,
+         "; --ca-cert or SNOOZE_CA_CERT names a file of certificates to trust"),
+        ("certificate has expired", 10, ""),
+    ],
+)  # fmt: skip
 def test_a_certificate_that_is_not_trusted(
-    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, said: str, code: int, hint: str
 ) -> None:
     error = ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] ...")
-    error.verify_message = "self-signed certificate"
+    error.verify_message, error.verify_code = said, code
 
     def refuse(*_args: object, **_kwargs: object) -> None:
         raise error
@@ -235,7 +246,43 @@ def test_a_certificate_that_is_not_trusted(
     url = daemon.url.replace("http:", "https:")
     result = snooze("status", "--endpoint", url)
     assert result.exit_code == 1
-    assert result.stderr == f"Error: cannot trust {url}: self-signed certificate\n"
+    assert result.stderr == f"Error: cannot trust {url}: {said}{hint}\n"
+
+
+def test_a_daemon_that_says_why_it_refuses_us(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = ssl.SSLError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] ...")
+    error.reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+
+    def refuse(*_args: object, **_kwargs: object) -> None:
+        raise error
+
+    monkeypatch.setattr(ssl.SSLContext, "wrap_socket", refuse)
+    result = snooze("status", "--endpoint", daemon.url.replace("http:", "https:"))
+    assert "refused us (tlsv13 alert certificate required). Does it ask" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--ca-cert", "nothing.pem"], "'--ca-cert': nothing.pem holds no certificates: "),
+        (
+            ["--client-cert", "nothing.pem"],
+            "'--client-cert': nothing.pem is no certificate with its key",
+        ),
+        (["--client-key", "nothing.pem"], "belongs to a --client-cert"),
+        (["--ca-cert", "absent.pem"], "File 'absent.pem' does not exist"),
+    ],
+)
+def test_files_that_are_no_certificates_are_wrong_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("nothing.pem").touch()
+    result = snooze("status", "--endpoint", "https://h", *arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
 
 
 @pytest.mark.parametrize(

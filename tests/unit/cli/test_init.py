@@ -48,6 +48,11 @@ def test_it_says_what_to_do_next(models_dir: Path) -> None:
     assert f"Next: snooze serve --models-dir {models_dir}" in said
 
 
+def test_what_is_nearly_a_model_is_told(models_dir: Path) -> None:
+    (models_dir / "wine.pkl").touch()
+    assert "not served: wine.pkl. Pickles" in snooze("init", "--models-dir", str(models_dir)).stdout
+
+
 def test_a_missing_folder_is_made(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "models"
     result = snooze("init", "--models-dir", str(folder))

@@ -10,6 +10,7 @@ from typing import Any
 
 import jwt
 import pytest
+from msgspec import structs
 
 from snoozeml.config.auth_schema import ApiKey, AuthConfig, JwtRules
 from snoozeml.core.roles import Role
@@ -206,6 +207,17 @@ def test_a_remembered_token_ends_when_it_expires() -> None:
     clock.now += 2
     # PyJWT has a clock of its own, by which the token is still good: it is asked again.
     assert verifier.verify(good) is not verifier.verify(good)
+
+
+@pytest.mark.parametrize("absent", ["exp", "iss", "aud"])
+def test_a_claim_that_a_good_token_lacks_is_named_to_nobody_else(absent: str) -> None:
+    claims = {"exp": time.time() + 60, "iss": "us", "aud": "here", "role": "admin"}
+    del claims[absent]
+    verifier = TokenVerifier(structs.replace(RULES, issuer="us", audience="here"))
+    with pytest.raises(Unauthenticated, match=f"the token has no {absent}"):
+        verifier.verify(jwt.encode(claims, SECRET).encode())
+    with pytest.raises(Unauthenticated, match="not valid"):
+        verifier.verify(jwt.encode(claims, SECRET[::-1]).encode())
 
 
 def test_an_expired_token_is_not_remembered_past_its_end() -> None:

@@ -107,10 +107,14 @@ def test_literals_that_json_lacks_are_read() -> None:
     np.testing.assert_array_equal(decode(body).inputs["X"], [[np.nan, np.nan, -np.inf, 1]])
 
 
+@pytest.mark.parametrize("body", [b"", b" \r\n"])
+def test_an_empty_body_is_called_so(body: bytes) -> None:
+    assert refused(body).startswith("the body is empty; a request is a JSON object {")
+
+
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
         b"{",
         b"{'inputs': []}",
         b'{"inputs":[]}{}',

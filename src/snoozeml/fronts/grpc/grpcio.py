@@ -18,7 +18,8 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 import grpc
 import grpc.aio
-from grpc_reflection.v1alpha.reflection import SERVICE_NAME, enable_server_reflection
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
 from snoozeml.errors import RequestTimeout
 from snoozeml.fronts.grpc.app import GrpcApp
@@ -48,14 +49,12 @@ _TOO_SLOW: Final = (
 )
 _FOR_EVER_S: Final = 24 * 3600.0
 
-_SERVICES: Final = (
-    SERVICE_NAME,
-    *(
-        service.full_name
-        for module in (snoozeml_pb2, oip_pb2, health_pb2)
-        for service in module.DESCRIPTOR.services_by_name.values()
-    ),
+_SERVICES: Final = tuple(
+    service.full_name
+    for module in (reflection_pb2, snoozeml_pb2, oip_pb2, health_pb2)
+    for service in module.DESCRIPTOR.services_by_name.values()
 )
+pool.Default().AddSerializedFile(reflection_pb2.DESCRIPTOR.serialized_pb)  # the others are there
 
 
 class GrpcioServer:

@@ -1,6 +1,7 @@
 """Which library serves."""
 
 import importlib
+import logging
 import sys
 from importlib.util import find_spec
 from ipaddress import ip_address
@@ -12,6 +13,11 @@ from snoozeml.fronts.addresses import cannot_listen, resolve, written
 from snoozeml.fronts.grpc.app import GrpcApp
 from snoozeml.fronts.grpc.limits import CallLimits
 from snoozeml.fronts.tls import TlsFiles
+
+# It raises what it logs, and the command says it.
+logging.getLogger("pygrpc_native").addFilter(
+    lambda record: not record.getMessage().startswith("gRPC server could not bind")
+)
 
 Library = Literal["auto", "native", "grpcio"]
 

@@ -26,6 +26,7 @@ from snoozeml.prepare.safetensors import (
 from snoozeml.prepare.safetensors.configuration import Config
 from snoozeml.prepare.safetensors.family import Build, Family
 
+_ALL: Final = "docs/architectures.md"
 _ANY_MODEL: Final = "A folder with a snooze_model.py can serve any model with Python code"
 
 FAMILIES: Final[tuple[Family, ...]] = (
@@ -68,8 +69,9 @@ def find(config: Config) -> tuple[Family, Build]:
 
 
 def _refusal(named: list[str], model_type: str) -> str:
-    """Why there is no graph, what was meant perhaps, and what there is."""
-    ours = f"{', '.join(supported())}. {_ANY_MODEL}"
+    """Why there is no graph, what was meant perhaps, and what there is, without its many heads."""
+    plain = ", ".join(next(iter(family.architectures)) for family in FAMILIES)
+    ours = f"{plain}, and with the heads in {_ALL}. {_ANY_MODEL}"
     if not named and not model_type:
         where = "`architectures` or `model_type`"
         return f"config.json names no architecture, in {where}; supported: {ours}"

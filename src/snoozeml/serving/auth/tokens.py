@@ -21,7 +21,8 @@ _REASONS: Final[dict[type[jwt.InvalidTokenError], str]] = {
     jwt.InvalidIssuerError: "the token is of another issuer",
     jwt.InvalidAudienceError: "the token is for another audience",
 }
-"""What PyJWT finds only after it has found the signature right: nobody else learns it."""
+"""What PyJWT finds, like a claim's absence, only after it has found the signature right: nobody
+else learns it."""
 
 # The configuration has warned of a secret that is too short, in words that name the place.
 warnings.filterwarnings("ignore", category=jwt.InsecureKeyLengthWarning)
@@ -76,11 +77,17 @@ class TokenVerifier:
         except jwt.ExpiredSignatureError:
             raise ExpiredToken from None
         except jwt.InvalidTokenError as error:
-            raise UnknownCredentials(_REASONS.get(type(error), UNKNOWN)) from None
+            raise UnknownCredentials(_reason(error)) from None
         role = _role(claims)
         if role is None:
             raise RoleTooLow("the token names no role; it is one of " + ", ".join(SPELLINGS))
         return Principal(_name(claims), role), int(claims["exp"])
+
+
+def _reason(error: jwt.InvalidTokenError) -> str:
+    if isinstance(error, jwt.MissingRequiredClaimError):
+        return f"the token has no {error.claim}, which it needs"
+    return _REASONS.get(type(error), UNKNOWN)
 
 
 def _name(claims: dict[str, Any]) -> str:

@@ -5,15 +5,18 @@ from typing import Any
 import pytest
 
 from snoozeml.errors import UnsupportedArchitecture
-from snoozeml.prepare.safetensors.architectures import find
+from snoozeml.prepare.safetensors.architectures import FAMILIES, find
 from snoozeml.prepare.safetensors.configuration import Config
 
 
 def refusal(**settings: Any) -> str:
     with pytest.raises(UnsupportedArchitecture) as caught:
         find(Config(settings))
-    assert "RobertaModel" in caught.value.message  # one of those supported
-    return caught.value.message
+    message = caught.value.message
+    assert all(next(iter(family.architectures)) in message for family in FAMILIES)
+    assert "docs/architectures.md" in message
+    assert len(message) < 750
+    return message
 
 
 @pytest.mark.parametrize(

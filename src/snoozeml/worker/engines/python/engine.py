@@ -80,7 +80,7 @@ class Inside:
             outputs = guest.predict(self._model, dict(inputs))
             return {name: guest.to_array(name, value) for name, value in outputs.items()}
         except BaseException as error:  # here, too
-            fail(guest.running_failure(error, self._folder))
+            fail(guest.running_failure(error, self._folder, inputs))
 
 
 class Apart:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # the rest is for type checkers; Python 3.8 could not even read it
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     Tensor = tuple[str, Sequence[int], bytes | bytearray]  # datatype, shape, values
     Failure = tuple[str, str, str]  # code, message that a client may see, traceback for the log
@@ -130,7 +130,7 @@ def loading_failure(error: BaseException, folder: str) -> Failure:
     return ("out_of_memory" if code == "out_of_memory" else "model_failed"), text, trace
 
 
-def running_failure(error: BaseException, folder: str) -> Failure:
+def running_failure(error: BaseException, folder: str, given: Collection[str] = ()) -> Failure:
     """Words for an exception of `predict`; this machine's folders are not among them."""
     trace = _trace(error)
     text = " ".join(_text_of(error).replace(folder + os.sep, "").split())[:_LONGEST_MESSAGE]
@@ -141,6 +141,8 @@ def running_failure(error: BaseException, folder: str) -> Failure:
         return "inference_failed", f"the model's code called sys.exit({text})", trace
     if isinstance(error, BadOutput):
         return "inference_failed", text, trace
+    if isinstance(error, KeyError) and given:  # inputs, one of which may be misspelt
+        message += f" in predict, given {', '.join(map(repr, given)):.{_LONGEST_MESSAGE}}"
     is_clients = isinstance(error, (ValueError, KeyError))
     return ("invalid_input" if is_clients else "inference_failed"), message, trace
 
@@ -354,7 +356,7 @@ def _serve(channel: Channel) -> None:
         try:
             answer = _answer(model, tensors, order["raw"], order["bytes"])
         except BaseException as error:
-            channel.send({"failure": running_failure(error, folder)})
+            channel.send({"failure": running_failure(error, folder, tensors)})
         else:
             channel.send({}, answer)
 
