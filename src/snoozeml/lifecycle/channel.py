@@ -71,7 +71,7 @@ class Channel(asyncio.Protocol):
             self._loop.call_soon(self._end_turn)
         size = sum(map(len, body))
         self._gathered += (
-            header(kind, size, codec=codec, count=count, id=id, t0=t0, t1=t1),
+            header(kind, size, codec, count, id, t0, t1),
             *body,
         )
 

@@ -24,16 +24,18 @@ class Columns:
         self._columns: Final = columns
         self._by_count: Final[dict[int, list[tuple[bytes, bytes, int]]]] = {}
 
-    def pieces(self, rows: slice) -> list[bytes]:
-        """What an answer says of these rows; heads are made once for each number of rows."""
+    def join(self, pieces: list[bytes], rows: slice) -> bytes:
+        """What an answer begins with, and then says of these rows.
+
+        Heads are made once for each number of rows.
+        """
         start, stop = rows.start, rows.stop
         columns = self._by_count.get(stop - start)
         if columns is None:
             columns = self._by_count[stop - start] = self._with_heads(stop - start)
-        pieces: list[bytes] = []
         for head, data, row_bytes in columns:
             pieces += head, data[start * row_bytes : stop * row_bytes]
-        return pieces
+        return b"".join(pieces)
 
     def _with_heads(self, count: int) -> list[tuple[bytes, bytes, int]]:
         return [(head(count), data, row_bytes) for head, data, row_bytes in self._columns]

@@ -54,7 +54,6 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 def header(
     kind: int,
     body_bytes: int,
-    *,
     codec: int = 0,
     count: int = 0,
     id: int = 0,

@@ -110,12 +110,13 @@ class GrpcV1(Dialect):
             return super().rows_writer(names, outputs, reply)
         pairs = zip(names, outputs, strict=True)
         columns = Columns([self._writer(n, a).column(a, native=reply.native) for n, a in pairs])
-        head, tail, pack = self._head + _DURATION, reply.parameters, _DOUBLE.pack
-
-        def write(rows: slice, duration_s: float) -> bytes:
-            return b"".join([head, pack(duration_s * 1000), tail, *columns.pieces(rows)])
-
-        return write
+        head, tail, pack, join = (
+            self._head + _DURATION,
+            reply.parameters,
+            _DOUBLE.pack,
+            columns.join,
+        )
+        return lambda rows, duration_s: join([head, pack(duration_s * 1000), tail], rows)
 
     def _writer(self, name: str, array: Array) -> "_Writer":
         return self._writers.get(name) or _Writer(name, DATATYPES[array.dtype])

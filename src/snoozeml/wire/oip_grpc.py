@@ -140,7 +140,7 @@ class OipGrpc(Dialect):
             return encoded
 
         columns = Columns([Column(message, b"", 0), *map(_raw_column, outputs)])
-        return lambda rows, _duration_s: b"".join(columns.pieces(rows))
+        return lambda rows, _duration_s: columns.join([], rows)
 
     def _response(self, reply: _Reply) -> ModelInferResponse:
         return ModelInferResponse(

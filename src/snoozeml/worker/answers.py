@@ -46,25 +46,22 @@ class AnswerWriter:
         self, request: Pending, found: Sequence[Array], rows: slice | None, duration_s: float
     ) -> bytes:
         """Write what was found for a request, as in `Answer`; raises why it cannot be written."""
-        if rows is not None:
-            return self._rows_writer(request, found)(rows, duration_s)
-        inference, encode = request.inference, self._dialects[request.codec].encode
-        names = names_of(found, inference.outputs)
-        return encode(names, found, inference.reply_as, duration_s)
+        inference, dialect = request.inference, self._dialects[request.codec]
+        reply_as = inference.reply_as
+        if rows is None:
+            names = names_of(found, inference.outputs)
+            return dialect.encode(names, found, reply_as, duration_s)
+        if found is not self._found:
+            self.end_run()
+            self._found = found
+        alike = request.codec, id(reply_as)
+        write = self._writers.get(alike)
+        if write is None:
+            write = dialect.rows_writer(inference.outputs, found, reply_as)
+            self._writers[alike] = write
+        return write(rows, duration_s)
 
     def end_run(self) -> None:
         """Keep nothing of what has been found."""
         self._found = ()
         self._writers.clear()
-
-    def _rows_writer(self, request: Pending, found: Sequence[Array]) -> WriteRows:
-        if found is not self._found:
-            self.end_run()
-            self._found = found
-        reply_as = request.inference.reply_as
-        alike = request.codec, id(reply_as)
-        write = self._writers.get(alike)
-        if write is None:
-            prepare = self._dialects[request.codec].rows_writer
-            write = self._writers[alike] = prepare(request.inference.outputs, found, reply_as)
-        return write

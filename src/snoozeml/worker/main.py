@@ -131,8 +131,8 @@ class _Worker:
         self._runner: Final = Runner(spec, engine, self._layout, self._notices)
         self._packing: Final = Packing(spec, engine, self._notices)
         self._batcher: Final = _batcher(spec)
-        self._outbox: Final[list[bytes]] = []
-        self._unreported_batches = 0
+        self._outbox: list[bytes] = []
+        self._unreported_batches = 0  # which have run since the last frame; the daemon counts them
         self._is_stopping = False
 
     def run(self, frames: list[Frame] | None) -> None:
@@ -234,7 +234,7 @@ class _Worker:
             self._batcher.limit(self._runner.limits)
             while self._notices:  # another thread may add one meanwhile
                 body = encoded(self._notices.pop(0))
-                self._outbox.extend((header(Kind.NOTICE, len(body)), body))
+                self._outbox += header(Kind.NOTICE, len(body)), body
 
     def _answer(self, request: Pending, answer: Answer, queue_s: float, run_s: float) -> None:
         rows = answer.batch_rows
@@ -247,29 +247,18 @@ class _Worker:
         except Exception as error:  # an answer that cannot be written must not take others along
             self._fail(request.id, failure_of(error), rows, run_s)
             return
-        head = header(
-            _RESULT,
-            len(body),
-            codec=self._batches_to_report(),
-            count=rows,
-            id=request.id,
-            t0=queue_s,
-            t1=run_s,
-        )
-        self._outbox.extend((head, body))
+        batches, self._unreported_batches = self._unreported_batches, 0
+        head = header(_RESULT, len(body), batches, rows, request.id, queue_s, run_s)
+        self._outbox += head, body
 
     def _fail(
         self, request_id: int, failure: WorkerFailure, rows: int = 0, run_s: float = 0.0
     ) -> None:
         """Answer with a failure, of a run of so many rows or before any run."""
-        body, batches = encoded(failure), self._batches_to_report()
-        head = header(Kind.ERROR, len(body), codec=batches, count=rows, id=request_id, t1=run_s)
-        self._outbox.extend((head, body))
-
-    def _batches_to_report(self) -> int:
-        """How many batches have run since the last frame; the daemon counts them."""
+        body = encoded(failure)
         batches, self._unreported_batches = self._unreported_batches, 0
-        return batches
+        head = header(Kind.ERROR, len(body), batches, rows, request_id, t1=run_s)
+        self._outbox += head, body
 
     def _flush(self) -> None:
         if self._outbox:

@@ -53,16 +53,16 @@ def oip_rest(*, binary: bool) -> bytes:
     )
 
 
-REQUESTS: list[tuple[Callable[[str, Signature], Dialect], bytes]] = [
-    (JsonV1, json_v1()),
-    (GrpcV1, grpc_v1()),
-    (GrpcV1, grpc_v1(datatypes="native", id="7")),
-    (OipGrpc, oip_grpc()),
-    (OipGrpc, oip_grpc(raw=False)),
-    (OipGrpc, oip_grpc(classes=2)),
-    (OipRest, oip_rest(binary=True)),
-    (OipRest, oip_rest(binary=False)),
-]
+REQUESTS: dict[str, tuple[Callable[[str, Signature], Dialect], bytes]] = {
+    "JSON": (JsonV1, json_v1()),
+    "gRPC": (GrpcV1, grpc_v1()),
+    "gRPC native": (GrpcV1, grpc_v1(datatypes="native", id="7")),
+    "OIP gRPC": (OipGrpc, oip_grpc()),
+    "OIP gRPC typed": (OipGrpc, oip_grpc(raw=False)),
+    "OIP gRPC classes": (OipGrpc, oip_grpc(classes=2)),
+    "OIP REST binary": (OipRest, oip_rest(binary=True)),
+    "OIP REST JSON": (OipRest, oip_rest(binary=False)),
+}
 
 
 def column(datatype: Any, shape: tuple[int, ...]) -> Array:
@@ -74,7 +74,7 @@ def column(datatype: Any, shape: tuple[int, ...]) -> Array:
     return numbers.reshape(shape).astype(DTYPES[datatype])
 
 
-@pytest.mark.parametrize(("codec", "body"), REQUESTS)
+@pytest.mark.parametrize(("codec", "body"), REQUESTS.values(), ids=REQUESTS)
 @settings(max_examples=60, deadline=None)
 @given(
     datatypes=st.tuples(*[st.sampled_from(sorted(DTYPES))] * 2),
