@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 _Shape = TypeVar("_Shape")
 _TRANSPORTS: Final = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
 
-_NEEDS_ANOTHER_KEY: Final = frozenset({"unauthenticated", "permission_denied"})
-
 
 class EndpointError(click.ClickException):
     """The daemon could not be asked, or it refused; the message is one complete sentence."""
@@ -182,7 +180,7 @@ class Endpoint:
         why = f"{answer['error']} ({code})"
         if code == "model_not_found":
             return _UnknownModel(why)
-        if code in _NEEDS_ANOTHER_KEY:
+        if code == "unauthenticated":
             return EndpointError(f"{why}; --api-key or SNOOZE_API_KEY gives a key")
         retry_after = response.headers.get("Retry-After")
         return EndpointError(f"{why}; try again in {retry_after} s" if retry_after else why)

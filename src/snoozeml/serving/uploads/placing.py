@@ -52,8 +52,8 @@ def refuse_taken(wish: Wish, is_taken: bool) -> None:
     """Raises InvalidInput: there is such a model, and nobody said that it is to be replaced."""
     if is_taken and not wish.overwrite:
         raise InvalidInput(
-            f"there is a model {wish.model_id!r} already; send overwrite=true to replace it, or "
-            "another model_id"
+            f"there is a model {wish.model_id!r} already; overwrite=true (--overwrite) replaces "
+            "it, another model_id (--model-id) lets it be"
         )
 
 
