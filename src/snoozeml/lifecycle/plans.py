@@ -162,6 +162,8 @@ class PlanStore:
         outcome = await run_errand("snoozeml.prepare", job, PrepareOutcome, doing, about)
         if outcome.plan is None:
             raise from_code(*(outcome.error or ("internal", "preparing gave no plan and no error")))
+        if (why := outcome.plan.unprepared_because) is not None:
+            _log.warning("loaded plainly, without a plan: %s", why, extra={"fields": about})
         record = _Record(
             toolchain=self._toolchain,
             stamps=outcome.stamps,
