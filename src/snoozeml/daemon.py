@@ -5,7 +5,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from functools import partial
 
 import msgspec
 import uvloop
@@ -45,6 +44,7 @@ from snoozeml.serving.auth.exposure import concerns
 from snoozeml.serving.control import Control
 from snoozeml.serving.inference import Serving
 from snoozeml.serving.oip import OpenInference
+from snoozeml.serving.orphans import remove_orphans
 from snoozeml.serving.reading import Reader
 from snoozeml.serving.uploads.drafts import Drafts
 from snoozeml.serving.uploads.uploads import Uploads
@@ -70,13 +70,17 @@ def run(overrides: Overrides, ready_fd: int | None = None) -> int:
     """
     heap.share()
     environ = dict(os.environ)
-    Drafts(models_dir(overrides, environ)).recover()
-    configuration = load(overrides, environ)
+    drafts = Drafts(models_dir(overrides, environ))
+    drafts.undo_interrupted()
+
+    def scan() -> Configuration:
+        return load(overrides, environ, drafts.entries())
+
+    configuration = scan()
     _forget_secrets(configuration)
     finish_log = logs.configure(configuration.server.log_format, configuration.server.log_level)
     try:
-        rescan = partial(load, overrides, environ)
-        return uvloop.run(Daemon(configuration, rescan).serve(ready_fd))
+        return uvloop.run(Daemon(configuration, scan, drafts).serve(ready_fd))
     finally:
         finish_log()
 
@@ -84,9 +88,12 @@ def run(overrides: Overrides, ready_fd: int | None = None) -> int:
 class Daemon:
     """The whole house. Use inside a running event loop."""
 
-    def __init__(self, configuration: Configuration, rescan: Callable[[], Configuration]) -> None:
+    def __init__(
+        self, configuration: Configuration, scan: Callable[[], Configuration], drafts: Drafts
+    ) -> None:
         self._configuration = configuration
-        self._rescan = rescan
+        self._scan = scan
+        self._drafts = drafts
         self._concerns: set[str] = set()
         self._shutdown = Shutdown()
 
@@ -122,6 +129,8 @@ class Daemon:
         listener = bind(server.host, server.port)
         connections = affordable(server.max_connections, fronts=1 + server.grpc)
         grpc = listen_for_grpc(server, CallLimits.of(server, connections), tls)
+        if remove_orphans(self._configuration):
+            self._drafts.sweep()
         async with asyncio.TaskGroup() as tasks:
             around = Surroundings(
                 plans, footprints, launcher, steward, tasks, totals, OomWatch(), cores
@@ -129,7 +138,7 @@ class Daemon:
             registry = Registry(around)
             serving = Serving(registry, totals)
             control = Control(
-                registry, serving, rescan=self._rescan, check=check, apply=apply, server=server
+                registry, serving, rescan=self._scan, check=check, apply=apply, server=server
             )
             reader = Reader(registry, pools, server.max_loaded_models)
             guard, bodies = Guard(authoriser), BodyReader(server.max_request_bytes)

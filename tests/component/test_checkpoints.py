@@ -305,6 +305,20 @@ def test_links_to_a_checkpoint_elsewhere_are_followed(
     assert plan_of(folder, tmp_path).weights_folder != plan.weights_folder, "the link leads on"
 
 
+@pytest.mark.parametrize("name", ["bert", "sentence-dense"])
+def test_copies_share_a_plan_and_each_maps_its_own_weights(
+    golden: Callable[[str], Path], tmp_path: Path, name: str
+) -> None:
+    folder, cache = golden(name), tmp_path / "cache"
+    copy = shutil.copytree(folder, tmp_path / "elsewhere" / "copy")
+    first, second = plan_of(folder, cache), plan_of(copy, cache)
+    assert (first.graph, first.weights_folder) == (second.graph, str(folder))
+    assert second.weights_folder == str(copy)
+    assert len(list((cache / "plans").iterdir())) == 1
+    shutil.rmtree(folder)
+    assert largest_difference(copy, cache) < CLOSE
+
+
 @pytest.mark.parametrize("name", ["bert-sequence-classification", "vit-image-classification"])
 def test_classifiers_know_what_their_classes_are_called(
     golden: Callable[[str], Path], tmp_path: Path, name: str

@@ -229,13 +229,14 @@ def nearly_full_disk(room_bytes: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("room_bytes", [50_000, 4000, 10])
-def test_on_a_full_disk_the_model_is_loaded_plainly(
-    cache_dir: Path, model: Path, room_bytes: int
+def test_on_a_full_disk_the_model_is_loaded_plainly_and_the_log_says_why(
+    cache_dir: Path, model: Path, room_bytes: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with nearly_full_disk(room_bytes):
         plan = ensure(cache_dir, model)
     assert not plan.prepared
     assert plan.unprepared_because
+    assert f"loaded plainly, without a plan: {plan.unprepared_because}" in caplog.messages
     assert plan.graph == str(model)
     assert plan.signature.outputs[0].name == "last_hidden_state"
     assert list((cache_dir / "plans").iterdir()) == []

@@ -64,8 +64,19 @@ def test_a_folder_is_called_by_its_name(serve: Serve, tmp_path: Path) -> None:
     refused = snooze(daemon, tmp_path / "double")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "there is a model 'double' already" in refused.stderr
+    assert "overwrite=true (--overwrite) replaces it" in refused.stderr
+    assert "another model_id (--model-id)" in refused.stderr
     assert "(invalid_input)" in refused.stderr
     assert snooze(daemon, tmp_path / "double", "--overwrite").returncode == 0
+
+
+def test_code_that_is_not_allowed_is_refused_without_talk_of_keys(
+    serve: Serve, tmp_path: Path
+) -> None:
+    refused = snooze(serve(), python_model(tmp_path / "double"))
+    assert refused.returncode == 1
+    assert "allow_python_upload = true" in refused.stderr
+    assert refused.stderr.endswith("(permission_denied)\n")
 
 
 def test_what_is_too_large_is_told_though_not_all_was_sent(serve: Serve, tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _Shape = TypeVar("_Shape")
 _NOT_OURS: Final = "Is this a SnoozeML daemon? One with TLS is reached by https://"
-_NEEDS_ANOTHER_KEY: Final = frozenset({"unauthenticated", "permission_denied"})
 
 
 class EndpointError(click.ClickException):
@@ -185,7 +184,7 @@ class Endpoint:
         why = f"{answer['error']} ({code})"
         if code == "model_not_found":
             return _UnknownModel(why)
-        if code in _NEEDS_ANOTHER_KEY:
+        if code == "unauthenticated":
             return EndpointError(f"{why}; --api-key or SNOOZE_API_KEY gives a key")
         if (retry_after := response.headers.get("Retry-After")) is not None:
             # Time alone seldom mends a model; but to one that was mended it must be given.

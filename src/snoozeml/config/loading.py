@@ -1,19 +1,19 @@
 """From flags, environment and files to one resolved configuration."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct, structs
 
 from snoozeml.config.auth import AuthFlags, resolve
-from snoozeml.config.discovery import discover
-from snoozeml.config.document import Document, read_document
+from snoozeml.config.discovery import Found, discover
+from snoozeml.config.document import Document, Entry, read_document
 from snoozeml.config.keys import OUTER_KEYS, ConfigError, FlagError, absolute, check_keys
 from snoozeml.config.matching import Match, match
 from snoozeml.config.overlooked import overlooked
-from snoozeml.config.schema import Configuration, ModelConfig, ServerConfig
+from snoozeml.config.schema import Configuration, ModelConfig, ServerConfig, Written
 
 __all__ = ["ConfigError", "FlagError", "Overrides", "load"]
 
@@ -50,11 +50,16 @@ def models_dir(overrides: Overrides, environ: Mapping[str, str]) -> Path:
     return _models_dir(_find_document(outer, base).server | outer, base)
 
 
-def load(overrides: Overrides, environ: Mapping[str, str]) -> Configuration:
+def load(
+    overrides: Overrides, environ: Mapping[str, str], uploaded: Collection[Written] = ()
+) -> Configuration:
     """Read everything and resolve it: flag, environment, model entry, `[defaults]`, built-in.
 
     Reads files and changes nothing, so it may be called again to see what has changed. Relative
     paths in flags and variables start from the working directory, those in a file from its folder.
+
+    Args:
+        uploaded: entries as uploads wrote them; one of these may be without a model.
 
     Raises:
         FlagError: the value of a flag is not what it must be.
@@ -64,16 +69,25 @@ def load(overrides: Overrides, environ: Mapping[str, str]) -> Configuration:
     outer = _from_environment(environ, base) | _from_flags(overrides, base)
     document = _find_document(outer, base)
     server = _server(outer, document, environ, base)
-    models = [
-        _model(found, document.defaults, outer)
-        for found in match(discover(server.models_dir), document.entries)
-    ]
+    found = discover(server.models_dir)
+    orphans = _orphans(document.entries, found, uploaded)
+    entries = [entry for entry in document.entries if (entry.id, entry.settings) not in orphans]
+    models = [_model(each, document.defaults, outer) for each in match(found, entries)]
     return Configuration(
         server=server,
         models=tuple(sorted(models, key=lambda model: model.id)),
         auth=resolve(document.auth, overrides.auth, environ),
         overlooked=overlooked(server.models_dir, {model.path for model in models}),
+        orphans=orphans,
     )
+
+
+def _orphans(
+    entries: Sequence[Entry], found: Sequence[Found], uploaded: Collection[Written]
+) -> tuple[Written, ...]:
+    ids = {model.id for model in found}
+    written = [(entry.id, entry.settings) for entry in entries if entry.id not in ids]
+    return tuple(entry for entry in written if entry in uploaded)
 
 
 def _from_flags(overrides: Overrides, base: Path) -> dict[str, Any]:

@@ -115,8 +115,11 @@ def _by_id(found: list[Found], entries: list[Entry]) -> list[Match]:
 
 
 def _nothing_found(entry: Entry, ids: set[str]) -> ConfigError:
-    hint = did_you_mean(nearest(entry.id, ids, _NEAR)) or "give the entry the file's path"
-    return ConfigError(f"{entry.name}: no model with this id is in the models folder; {hint}")
+    meant = did_you_mean(nearest(entry.id, ids, _NEAR))
+    hint = f"{meant} Rename" if meant else "give the entry the file's path,"
+    return ConfigError(
+        f"{entry.name}: no model with this id is in the models folder; {hint} or remove this entry"
+    )
 
 
 def _good_id(model: Found) -> str:

@@ -4,8 +4,9 @@ The annotations are the single source: checks, error messages and the reference 
 documentation are all derived from them.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
@@ -368,17 +369,23 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     ] = "info"
 
 
+Written = tuple[str, Mapping[str, Any]]
+"""A model's id, and the settings in its entry."""
+
+
 class Configuration(Struct, frozen=True, kw_only=True):
     """All that was asked for: the daemon's settings, every model by id, and who may do what.
 
     Attributes:
         overlooked: sentences on what looks like a model in the models folder and is none.
+        orphans: entries that uploads alone have written, whose models are gone; they do not count.
     """
 
     server: ServerConfig
     models: tuple[ModelConfig, ...]
     auth: AuthConfig = AuthConfig()
     overlooked: tuple[str, ...] = ()
+    orphans: tuple[Written, ...] = ()
 
 
 _HEEDED_AT_ONCE: Final = frozenset({"models_dir", "config_path"})

@@ -9,8 +9,9 @@ import os
 import shutil
 import tomllib
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -58,6 +59,29 @@ def with_entry(name: Path, text: str, model_id: str, settings: Settings) -> str:
     return edited
 
 
+def settings_in(name: Path, text: str, model_id: str) -> Settings | None:
+    """What a configuration says about a model; None: there is no entry."""
+    found = (entry for key, entry in _entries(_parsed(name, text)) if _normal(key) == model_id)
+    entry = next(found, None)
+    return None if entry is None else {key: entry[key] for key in entry if key != "id"}
+
+
+def without_entry(name: Path, text: str, model_id: str) -> str:
+    """A configuration without the entry of one model, if that has a table of its own.
+
+    Comments that follow it stay: they may be about what comes next.
+
+    Raises:
+        ConfigError: the file is written in a way that cannot be edited.
+    """
+    wanted = _parsed(name, text)
+    _drop(wanted, model_id)
+    edited = _dumped(wanted) if name.suffix == ".json" else _without_table(text, model_id)
+    if {"models": {}} | _parsed(name, edited) != wanted:
+        raise ConfigError(f'{name}: remove [models."{model_id}"], whose model is gone')
+    return edited
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file in one step for all who read it; a linked file stays linked.
 
@@ -88,10 +112,14 @@ def _edited(name: Path, text: str, model_id: str, settings: Settings) -> str:
     if name.suffix == ".json":
         document = _parsed(name, text)
         _change(document, model_id, settings, dict)
-        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        return _dumped(document)
     written = tomlkit.parse(text)
     _change(written, model_id, settings, tomlkit.table)
     return tomlkit.dumps(written)
+
+
+def _dumped(document: _Table) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def _parsed(name: Path, text: str) -> dict[str, Any]:
@@ -115,6 +143,38 @@ def _entries(document: _Table) -> Iterator[tuple[str, _Table]]:
     if isinstance(models, list):
         return ((entry["id"], entry) for entry in models)
     return iter(models.items())
+
+
+def _drop(document: _Table, model_id: str) -> None:
+    rest = [(key, entry) for key, entry in _entries(document) if _normal(key) != model_id]
+    is_list = isinstance(document["models"], list)
+    document["models"] = [entry for _, entry in rest] if is_list and rest else dict(rest)
+
+
+def _without_table(text: str, model_id: str) -> str:
+    """A TOML text without the lines of one table; as it is if there is no such table."""
+    lines = text.splitlines(keepends=True)
+    heads = [number for number, line in enumerate(lines) if line.lstrip().startswith("[")]
+    for start, end in pairwise([*heads, len(lines)]):
+        if _holds_entry("".join(lines[start:end]), model_id):
+            while lines[end - 1].lstrip()[:1] in ("", "#"):
+                end -= 1
+            while start > 0 and _is_blank(lines[start - 1 : start]) and _is_blank(lines[end:]):
+                start -= 1
+            return "".join(lines[:start] + lines[end:])
+    return text
+
+
+def _is_blank(lines: Sequence[str]) -> bool:
+    """Whether the first line is, or there is none."""
+    return not lines or not lines[0].strip()
+
+
+def _holds_entry(table: str, model_id: str) -> bool:
+    try:
+        return any(_normal(key) == model_id for key, _ in _entries(tomllib.loads(table)))
+    except (tomllib.TOMLDecodeError, LookupError):  # a line of a long text, or a list without ids
+        return False
 
 
 def _new_entry(document: _Table, model_id: str, table: Callable[[], Any]) -> _Table:

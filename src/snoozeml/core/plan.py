@@ -142,12 +142,14 @@ class PrepareOutcome(msgspec.Struct, frozen=True, kw_only=True):
     Exactly one of `plan` and `error` is set; `error` is (code, safe message).
 
     Attributes:
-        stamps: the files that the plan was made from and those it consists of; the plan is good for
-            as long as all of them hold.
+        stamps: of the files that the plan was made from; for as long as they hold, it is the same
+            model.
+        plan_stamps: of those that the plan consists of; none of what is loaded as it is.
     """
 
     plan: Plan | None = None
     stamps: tuple[FileStamp, ...] = ()
+    plan_stamps: tuple[FileStamp, ...] = ()
     error: tuple[str, str] | None = None
 
 

@@ -188,6 +188,8 @@ class ModelActor:
     def reconfigure(self, config: ModelConfig) -> bool:
         """Take new settings; workers that were started with others leave, to be started anew.
 
+        A model that has failed is tried anew, too: whatever was wrong with its files may be mended.
+
         Returns:
             whether the settings or the model itself are others than before.
         """
@@ -198,14 +200,14 @@ class ModelActor:
         if config.routing_strategy != before.routing_strategy:
             self.dispatch.choose = routing(config.routing_strategy)
         self.tell(events.LimitsChanged(_limits(config)))
-        plan = self._around.plans.known(config.origin)
-        is_changed = plan != self.crew.plan or config != before
-        if plan != self.crew.plan or worker_settings(config) != worker_settings(before):
-            self.crew.plan = plan
+        plan = self._around.plans.current(config.origin, self.crew.plan)
+        is_other_model = plan != self.crew.plan
+        self.crew.plan = plan
+        if is_other_model or worker_settings(config) != worker_settings(before) or self.has_failed:
             self.tell(events.SettingsChanged())
         if config.pinned != before.pinned:
             self.tell(events.PinAsked() if config.pinned else events.UnpinAsked())
-        return is_changed
+        return is_other_model or config != before
 
     async def close(self) -> None:
         """Answer what has been accepted, let the workers leave, and end.

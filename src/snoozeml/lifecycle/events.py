@@ -47,7 +47,7 @@ class EvictAsked(Event, frozen=True):
 
 
 class SettingsChanged(Event, frozen=True):
-    """What a worker gets at its start, and keeps, has changed."""
+    """What a worker gets at its start, and keeps, has changed, or may have where it failed."""
 
 
 class LimitsChanged(Event, frozen=True):

@@ -204,7 +204,8 @@ def _unload_asked(model: Model, now: float) -> Step:
             model, stopped = _stop_all(model, "unload", now)
             return model, (effects.AnswerLoads(_superseded()), *stopped)
         case Phase.FAILED:
-            return _with(model, failed=False, failures=0), (effects.AnswerUnloads(),)
+            model = _with(model, failed=False, failures=0, last_error=None)
+            return model, (effects.AnswerUnloads(),)
         case Phase.DRAINING | Phase.STOPPING if model.load_wanted:
             return _with(model, load_wanted=False), (effects.AnswerLoads(_superseded()),)
         case Phase.DRAINING | Phase.STOPPING:

@@ -43,11 +43,14 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     """A plan, and under which circumstances it is the right one: the contents of an index file.
 
     Attributes:
+        stamps: of the files that the plan was made from.
+        plan_stamps: of those that it consists of.
         made_at: seconds of wall-clock time, because it outlives the machine's uptime.
     """
 
     toolchain: str
     stamps: tuple[FileStamp, ...]
+    plan_stamps: tuple[FileStamp, ...]
     plan: Plan
     made_at: float = msgspec.field(default_factory=time.time)
 
@@ -55,8 +58,13 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
         return (
             self.toolchain == toolchain
             and (self.plan.prepared or time.time() < self.made_at + _UNPREPARED_LIFE_S)
-            and all(stamp.holds() for stamp in self.stamps)
+            and self.is_of_present_model()
+            and all(stamp.holds() for stamp in self.plan_stamps)
         )
+
+    def is_of_present_model(self) -> bool:
+        """Whether the model's own files are what they were."""
+        return all(stamp.holds() for stamp in self.stamps)
 
 
 class PlanStore:
@@ -92,6 +100,16 @@ class PlanStore:
                 return None
             self._records[index_file] = record
         return record.plan
+
+    def current(self, origin: Origin, plan: Plan | None) -> Plan | None:
+        """The plan of a model now, which was `plan` so far.
+
+        It still is if only the plan's files are gone: who has mapped them need not mind.
+        """
+        record = self._records.get(self.index_file(origin))
+        if record is not None and record.plan == plan and record.is_of_present_model():
+            return plan
+        return self.known(origin)
 
     async def ensure(self, origin: Origin, model_id: str | None = None) -> Plan:
         """The plan of a model, preparing it first if need be.
@@ -144,7 +162,14 @@ class PlanStore:
         outcome = await run_errand("snoozeml.prepare", job, PrepareOutcome, doing, about)
         if outcome.plan is None:
             raise from_code(*(outcome.error or ("internal", "preparing gave no plan and no error")))
-        record = _Record(toolchain=self._toolchain, stamps=outcome.stamps, plan=outcome.plan)
+        if (why := outcome.plan.unprepared_because) is not None:
+            _log.warning("loaded plainly, without a plan: %s", why, extra={"fields": about})
+        record = _Record(
+            toolchain=self._toolchain,
+            stamps=outcome.stamps,
+            plan_stamps=outcome.plan_stamps,
+            plan=outcome.plan,
+        )
         index_file = self.index_file(origin)
         self._records[index_file] = record
         _write_record(index_file, record)

@@ -32,7 +32,7 @@ class _StoredPlan(msgspec.Struct, frozen=True):
     """The contents of `plan.json`.
 
     Attributes:
-        plan: its `graph` is relative to the plan's folder.
+        plan: its graphs are relative to the plan's folder, its `weights_folder` to the model's.
         files: digest of each file of the plan, by name.
     """
 

@@ -29,7 +29,7 @@ def find_or_make(job: PrepareJob, source: Source, make: Make) -> PrepareOutcome:
             plan = make(draft)
             source.check_unchanged()
             plan = cache.publish(draft, key, plan)
-    return PrepareOutcome(plan=plan, stamps=source.stamps + _stamps_of(plan))
+    return PrepareOutcome(plan=plan, stamps=source.stamps, plan_stamps=_stamps_of(plan))
 
 
 def cannot_use(error: OSError, job: PrepareJob) -> ModelFailed:

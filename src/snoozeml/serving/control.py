@@ -14,6 +14,7 @@ from snoozeml.errors import InvalidInput, ShuttingDown
 from snoozeml.lifecycle.actor import ModelActor
 from snoozeml.lifecycle.registry import Changes, MaySee, Registry
 from snoozeml.serving.inference import Serving
+from snoozeml.serving.orphans import remove_orphans
 
 _log = logging.getLogger("snoozeml.models")
 
@@ -179,7 +180,8 @@ class Control:
         return Refreshed(models=self.models(), **changes._asdict(), needs_restart=waiting)
 
     async def read(self) -> Configuration:
-        """What the configuration and the models folder say now.
+        """What the configuration and the models folder say now, apart from what is left of uploads
+        that have been removed; that is tidied up.
 
         Raises:
             InvalidInput: the configuration has become wrong.
@@ -191,6 +193,7 @@ class Control:
             raise InvalidInput(
                 f"nothing was changed, the configuration is wrong: {error}"
             ) from error
+        await asyncio.to_thread(remove_orphans, configuration)
         return configuration
 
     def take(self, configuration: Configuration) -> Changes:

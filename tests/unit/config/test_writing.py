@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from snoozeml.config.keys import ConfigError
-from snoozeml.config.writing import replace_file, with_entry
+from snoozeml.config.writing import replace_file, settings_in, with_entry, without_entry
 
 TOML, JSON = Path("models.toml"), Path("models.json")
 SETTINGS = {"pinned": True, "description": 'say "é"\n', "max_batch_delay_ms": 2.5}
@@ -95,3 +95,42 @@ def test_a_file_that_cannot_be_replaced_is_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="directory"):
         replace_file(place, b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["models.toml"]
+
+
+@pytest.mark.parametrize("text", [text for name, text in FILES.items() if name != "inline"])
+def test_an_entry_that_was_added_can_be_taken_away_again(text: str) -> None:
+    rest = without_entry(TOML, with_entry(TOML, text, "new", SETTINGS), "new")
+    assert list(filter(None, rest.splitlines())) == list(filter(None, text.splitlines()))
+
+
+@pytest.mark.parametrize("model_id", ["a.b c\"d'", "モデル", "#", "a=b", "]", "x" * 255])
+def test_any_entry_can_be_taken_away(model_id: str) -> None:
+    assert without_entry(TOML, with_entry(TOML, "", model_id, SETTINGS), model_id) == ""
+
+
+def test_comments_and_texts_beside_an_entry_that_goes_stay() -> None:
+    before = "# of all\n[models.iris]\ndescription = '''\n[models.bge]\n'''\n\n"
+    after = "# of defaults\n[defaults]\npinned = true\n"
+    text = before + "[models.bge]\n# its own\npinned = true # too\n\n" + after
+    assert without_entry(TOML, text, "bge") == before + after
+
+
+def test_an_entry_goes_from_json() -> None:
+    text = '{"models": {"iris": {"pinned": true}, "bge": {}}}'
+    assert json.loads(without_entry(JSON, text, "bge")) == {"models": {"iris": {"pinned": True}}}
+    listed = '{"models": [{"id": "bge"}]}'
+    assert json.loads(without_entry(JSON, listed, "bge")) == {"models": {}}
+
+
+@pytest.mark.parametrize(
+    "text", ["models = {bge = {pinned = false}}\n", "[models]\nbge.pinned = true\na.pinned = true"]
+)
+def test_an_entry_without_a_table_of_its_own_is_left_to_its_author(text: str) -> None:
+    with pytest.raises(ConfigError, match=r'models\.toml: remove \[models\."bge"\]'):
+        without_entry(TOML, text, "bge")
+
+
+def test_what_an_entry_says() -> None:
+    assert settings_in(TOML, "[[models]]\nid = 'bge'\npinned = true\n", "bge") == {"pinned": True}
+    assert settings_in(TOML, "[models.bge]\n", "bge") == {}
+    assert settings_in(TOML, "", "bge") is None

@@ -75,7 +75,12 @@ def config(tmp_path: Path, cache_dir: Path) -> ModelConfig:
     )
     outcome = prepare(job)
     assert outcome.plan is not None
-    record = _Record(toolchain=plans._toolchain, stamps=outcome.stamps, plan=outcome.plan)
+    record = _Record(
+        toolchain=plans._toolchain,
+        stamps=outcome.stamps,
+        plan_stamps=outcome.plan_stamps,
+        plan=outcome.plan,
+    )
     _write_record(plans.index_file(Origin(path, "onnx")), record)
     return ModelConfig(id="model", path=path, format="onnx", device="auto")
 

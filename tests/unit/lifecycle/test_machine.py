@@ -315,7 +315,8 @@ def test_settings_that_change_while_somebody_needs_the_model_are_the_next_worker
 
 def test_settings_of_a_broken_model_change_so_it_gets_another_chance() -> None:
     broken = follow(ASLEEP, events.LoadAsked(), events.LoadFailed(1, BROKEN))
-    assert follow(broken, events.SettingsChanged()).phase is Phase.IDLE
+    mended = follow(broken, events.SettingsChanged())
+    assert (mended.phase, mended.failures, mended.last_error) == (Phase.IDLE, 0, None)
     pinned = follow(ASLEEP, events.PinAsked(), events.LoadFailed(1, BROKEN))
     assert effects.StartWorker(2) in todo(pinned, events.SettingsChanged())
 

@@ -66,9 +66,17 @@ def change_of(draft: Draft, folder: Path) -> Change:
         target_before=str(link.readlink()) if link.is_symlink() else None,
         moved=Moved(places[0], draft.replaced / places[0].name) if places else None,
         rewritten=Rewritten(folder / "models.toml", b"old", b"new"),
+        entry=ENTRY,
     )
 
 
+def start(folder: Path) -> None:
+    """What a daemon does about uploads when it starts."""
+    Drafts(folder).undo_interrupted()
+    Drafts(folder).sweep()
+
+
+ENTRY = ("bge", {"pinned": True})
 BEFORE = ["nothing", "upload", "file", "folder"]
 STEPS = ["replace", "rename", "symlink_to", "unlink", "mkdir"]
 
@@ -83,12 +91,13 @@ def test_a_change_that_settled_stays(tmp_path: Path, before: str) -> None:
         made.perform()
         made.settle()
         draft.is_kept = True
-    drafts.recover()
+    start(folder)
     assert (folder / "bge" / "model.onnx").read_bytes() == b"new"
     assert (folder / "models.toml").read_bytes() == b"new"
     assert not (folder / "bge.onnx").exists()
     assert len(list((folder / ".uploads").iterdir())) == 1
-    assert {path.name for path in draft.folder.iterdir()} == {"bge"}
+    assert {path.name for path in draft.folder.iterdir()} == {"bge", change._ENTRY}
+    assert drafts.entries() == [ENTRY]
 
 
 @pytest.mark.parametrize("before", BEFORE)
@@ -120,10 +129,10 @@ def test_a_change_that_died_half_way_is_undone_at_the_next_start(
             _die_at(dying, death)
             with suppress(Killed):
                 made.perform()
-    Drafts(folder).recover()
+    start(folder)
     assert snapshot(folder) == was
     assert not draft.folder.exists()
-    Drafts(folder).recover()
+    start(folder)
     assert snapshot(folder) == was
 
 
@@ -155,7 +164,7 @@ def test_what_somebody_has_changed_since_is_let_alone(tmp_path: Path) -> None:
     (folder / "bge").unlink()
     (folder / "bge.onnx").write_bytes(b"by hand")
     was = snapshot(folder)
-    Drafts(folder).recover()
+    start(folder)
     assert snapshot(folder) == was
 
 
@@ -163,17 +172,17 @@ def test_an_upload_under_way_is_let_alone(tmp_path: Path) -> None:
     folder = house(tmp_path / "models", "nothing")
     with Drafts(folder).new() as draft:
         draft.body.write_bytes(b"half")
-        Drafts(folder).recover()
+        start(folder)
         assert draft.body.exists()
     assert not draft.folder.exists()
 
 
 def test_a_model_whose_link_was_removed_is_removed(tmp_path: Path) -> None:
     folder = house(tmp_path / "models", "upload")
-    Drafts(folder).recover()
+    start(folder)
     assert len(list((folder / ".uploads").iterdir())) == 1
     (folder / "bge").unlink()
-    Drafts(folder).recover()
+    start(folder)
     assert list((folder / ".uploads").iterdir()) == []
 
 
@@ -182,9 +191,9 @@ def test_a_torn_note_stops_nobody(tmp_path: Path) -> None:
     with Drafts(folder).new() as draft:
         (draft.folder / change._NOTE).write_bytes(b'{"folder": 1')
         draft.is_kept = True
-    Drafts(folder).recover()
+    start(folder)
     assert not draft.folder.exists()
 
 
 def test_where_there_is_no_models_folder_there_is_nothing_to_recover(tmp_path: Path) -> None:
-    Drafts(tmp_path / "missing").recover()
+    start(tmp_path / "missing")

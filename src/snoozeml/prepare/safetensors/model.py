@@ -69,7 +69,22 @@ def prepare(job: PrepareJob) -> PrepareOutcome:
         outcome = find_or_make(job, source, partial(_make_plan, job, checkpoint, modules))
     except OSError as error:
         raise cannot_use(error, job) from error
-    return msgspec.structs.replace(outcome, stamps=(stamp, *outcome.stamps))
+    assert outcome.plan is not None
+    plan = _with_weights_of(folder, outcome.plan)
+    return msgspec.structs.replace(outcome, plan=plan, stamps=(stamp, *outcome.stamps))
+
+
+def _with_weights_of(folder: Path, plan: Plan) -> Plan:
+    """Copies of a model share a plan; each maps the weights in a folder of its own."""
+    if plan.weights_folder is None:
+        return plan
+    weights_folder = os.path.normpath(folder.resolve() / plan.weights_folder)
+    return msgspec.structs.replace(plan, weights_folder=weights_folder)
+
+
+def _seen_from(folder: Path, path: Path) -> str:
+    """Where a path leads, as copies of the folder have it as well."""
+    return os.path.relpath(path.resolve(), folder.resolve())
 
 
 def _folder(job: PrepareJob) -> Path:
@@ -82,8 +97,8 @@ def _source(path: Path, folder: Path, checkpoint: list[Path], modules: list[Modu
     inner = [file for module in modules for file in (*module.files, *module.weights)]
     files = [folder / CONFIG_FILE, *checkpoint, *listed, *inner]
     source = Source.of(path, files)
-    # The plan refers to the files where they are: a copy elsewhere needs a plan of its own.
-    places = b"\0".join(os.fsencode(file.resolve()) for file in files)
+    # The plan refers to the files where they are, seen from the folder.
+    places = b"\0".join(os.fsencode(_seen_from(folder, file)) for file in files)
     return replace(source, content=source.content + places)
 
 
@@ -98,7 +113,7 @@ def _make_plan(job: PrepareJob, checkpoint: list[Path], modules: list[Module], d
     return Plan(
         format="safetensors",
         graph=GRAPH_FILE,
-        weights_folder=None if weights_folder is None else str(weights_folder),
+        weights_folder=None if weights_folder is None else _seen_from(folder, weights_folder),
         prepared=True,
         signature=_labelled(graph.signature, Config.read(folder / CONFIG_FILE)),
         batching="merge",

@@ -11,9 +11,11 @@ from typing import Final
 
 import msgspec
 
+from snoozeml.config.schema import Written
 from snoozeml.config.writing import draft_of, replace_file
 
 _NOTE: Final = ".undo"
+_ENTRY: Final = ".entry"
 _NEW_LINK: Final = ".link"
 
 
@@ -40,6 +42,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         link: absolute; the model's place in the models folder.
         target: where it is to lead, relative to the models folder.
         target_before: where it led; None: it was not there.
+        entry: what the configuration then says of the model, if nobody but uploads has written it.
     """
 
     folder: Path
@@ -48,6 +51,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     target_before: str | None = None
     moved: Moved | None = None
     rewritten: Rewritten | None = None
+    entry: Written | None = None
 
     def perform(self) -> None:
         """Do it all. After an error, or a crash, `undo` is right.
@@ -60,6 +64,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
             self.moved.aside.parent.mkdir(exist_ok=True)
             self.moved.place.rename(self.moved.aside)
         self._lead_to(self.target)
+        if self.entry is not None:
+            replace_file(self.folder / _ENTRY, msgspec.json.encode(self.entry))
         if self.rewritten is not None:
             replace_file(self.rewritten.file, self.rewritten.after)
 
@@ -100,6 +106,13 @@ def undo_interrupted(folder: Path) -> None:
     """
     with suppress(FileNotFoundError, msgspec.MsgspecError):
         msgspec.json.decode((folder / _NOTE).read_bytes(), type=Change, dec_hook=_to_path).undo()
+
+
+def entry_in(folder: Path) -> Written | None:
+    """The entry that came with the model in an upload's folder, and goes with it."""
+    with suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode((folder / _ENTRY).read_bytes(), type=Written)
+    return None
 
 
 def _to_path(_type: type, value: object) -> Path:

@@ -14,13 +14,14 @@ import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from snoozeml.config.schema import Written
 from snoozeml.core.disk import fsync
-from snoozeml.serving.uploads.change import undo_interrupted
+from snoozeml.serving.uploads.change import entry_in, undo_interrupted
 
 _FOLDER: Final = ".uploads"
 
@@ -86,17 +87,25 @@ class Drafts:
         if Path(os.path.realpath(folder.parent)) == self._folder:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def recover(self) -> None:
-        """Undo what was interrupted, and remove uploads that no link leads to.
+    def entries(self) -> list[Written]:
+        """Entries in the configuration that go with an upload if it is removed."""
+        return [entry for folder in self._each() if (entry := entry_in(folder)) is not None]
 
-        To be called before the models folder is looked at. Uploads that another daemon is about are
-        let alone.
-        """
+    def undo_interrupted(self) -> None:
+        """Undo changes that were cut off; to be called before the models folder is looked at."""
+        self._each_at_rest(undo_interrupted)
+
+    def sweep(self) -> None:
+        """Remove uploads that no link leads to; to be called once the configuration holds."""
+        self._each_at_rest(self._sweep)
+
+    def _each_at_rest(self, act: Callable[[Path], None]) -> None:
+        """Uploads that another daemon is about are let alone."""
         for folder in self._each():
             with suppress(OSError):
                 lock = _lock(folder)
                 try:
-                    self._recover(folder)
+                    act(folder)
                 finally:
                     os.close(lock)
 
@@ -105,8 +114,8 @@ class Drafts:
             return [path for path in self._folder.iterdir() if path.is_dir()]
         return []
 
-    def _recover(self, folder: Path) -> None:
-        undo_interrupted(folder)
+    def _sweep(self, folder: Path) -> None:
+        undo_interrupted(folder)  # or its note must stay
         if folder.resolve() in self._linked():
             Draft(folder).tidy()
         else:

@@ -147,7 +147,7 @@ class Uploads:
     async def _put_in_place(self, draft: Draft, wish: Wish, checked: Origin) -> None:
         async with self._control.changes:
             now = await self._control.read()
-            change = change_for(wish, draft, now, self._models_dir)
+            change = change_for(wish, draft, now, self._models_dir, self._drafts.entries())
             old = self._actor(wish.model_id)
             before = None if old is None else old.config
             was_awake = old is not None and old.public_state != "idle"
