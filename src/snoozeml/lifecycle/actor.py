@@ -15,14 +15,16 @@ from snoozeml.errors import ModelLoading, ShuttingDown, SnoozeError, WorkerCrash
 from snoozeml.lifecycle import effects, events
 from snoozeml.lifecycle.alarm import Alarm
 from snoozeml.lifecycle.crew import Crew, Surroundings, worker_settings
-from snoozeml.lifecycle.dispatch import Dispatch, Lane, Ticket
+from snoozeml.lifecycle.dispatch import Dispatch
 from snoozeml.lifecycle.hangs import HangWatch
+from snoozeml.lifecycle.lane import Lane
 from snoozeml.lifecycle.limits import Limits
 from snoozeml.lifecycle.machine import step
 from snoozeml.lifecycle.model import Model, Phase, may_leave_at
 from snoozeml.lifecycle.residency import Resident
 from snoozeml.lifecycle.routing import routing
 from snoozeml.lifecycle.thrashing import Evictions
+from snoozeml.lifecycle.ticket import Ticket
 from snoozeml.lifecycle.transitions import log_transition
 from snoozeml.lifecycle.waiting import Waiting
 from snoozeml.telemetry.statistics import ModelStatistics
@@ -57,7 +59,7 @@ class ModelActor:
             choose=routing(config.routing_strategy),
         )
         self._around = around
-        self._state = Model(limits=_limits(config))
+        self._state = Model(limits=Limits.of(config))
         self._since = time.monotonic()
         self._events: deque[events.Event] = deque()
         self._handling = False
@@ -199,7 +201,7 @@ class ModelActor:
         self._hangs.limit_s = config.exec_timeout_secs
         if config.routing_strategy != before.routing_strategy:
             self.dispatch.choose = routing(config.routing_strategy)
-        self.tell(events.LimitsChanged(_limits(config)))
+        self.tell(events.LimitsChanged(Limits.of(config)))
         plan = self._around.plans.current(config.origin, self.crew.plan)
         is_other_model = plan != self.crew.plan
         self.crew.plan = plan
@@ -391,11 +393,3 @@ class ModelActor:
             return
         notice = msgspec.json.decode(frame.body, type=WorkerFailure)
         _log.warning("%s", notice.message, extra={"fields": {"model": self.config.id}})
-
-
-def _limits(config: ModelConfig) -> Limits:
-    return Limits(
-        idle_timeout_s=config.idle_timeout_secs,
-        min_residency_s=config.min_residency_secs,
-        max_replicas=config.max_replicas,
-    )

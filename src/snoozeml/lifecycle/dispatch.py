@@ -2,8 +2,6 @@
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -11,7 +9,6 @@ import msgspec
 from snoozeml.core.plan import WorkerFailure
 from snoozeml.core.request import InferenceRequest, InferenceResult
 from snoozeml.errors import (
-    Cancelled,
     DeadlineExceeded,
     OutOfMemory,
     Overloaded,
@@ -20,9 +17,11 @@ from snoozeml.errors import (
     from_code,
 )
 from snoozeml.lifecycle.deadlines import Deadlines
+from snoozeml.lifecycle.lane import Lane
 from snoozeml.lifecycle.quarantine import Quarantine
-from snoozeml.lifecycle.queue import DEFAULT_LEVEL, Queue
+from snoozeml.lifecycle.queue import Queue
 from snoozeml.lifecycle.routing import Choose
+from snoozeml.lifecycle.ticket import Outcome, Ticket
 from snoozeml.wire.frames import Frame, Kind
 
 _log = logging.getLogger("snoozeml.model")
@@ -34,160 +33,7 @@ _BLAMES_TOLERATED = 1
 # Weight of the newest run in the estimate of the time that one row takes.
 _NEWEST_WEIGHT = 0.1
 
-# To look them up in their class takes as long as to compare them.
-_INFER = Kind.INFER
-_RESULT = Kind.RESULT
-
-
-Outcome = InferenceResult | SnoozeError
-
-
-class Outlet(Protocol):
-    """Where frames for one worker go: a `Channel`, or a list in tests."""
-
-    def send(
-        self,
-        kind: Kind,
-        body: Sequence[bytes] = (),
-        *,
-        codec: int = 0,
-        count: int = 0,
-        id: int = 0,
-        t0: float = 0.0,
-        t1: float = 0.0,
-    ) -> None: ...
-
-
-class Ticket:
-    """One request's place in the daemon until it is answered.
-
-    Attributes:
-        level: see `Queue`.
-        found: what has become of it; None: it waits, or is under way.
-        woke_model: this request found the model asleep and caused the load.
-    """
-
-    __slots__ = (
-        "_hear", "_waiting", "blamed", "dispatch", "due", "found", "id", "level", "request",
-        "woke_model",
-    )  # fmt: skip
-
-    def __init__(self, id: int, request: InferenceRequest, dispatch: "Dispatch") -> None:
-        self.id = id
-        self.request = request
-        self.level = request.priority or DEFAULT_LEVEL
-        self.dispatch = dispatch
-        self.blamed = 0
-        self.woke_model = False
-        self.due = dispatch.deadlines.add(request.deadline, self)
-        self.found: Outcome | None = None
-        self._hear: Callable[[Outcome], None] | None = None
-        self._waiting: asyncio.Future[None] | None = None
-
-    async def outcome(self) -> InferenceResult:
-        """Wait for the answer; cancelling this abandons the request.
-
-        Raises:
-            SnoozeError: why there is none.
-        """
-        if self.found is None:
-            # Asking for the running loop costs a system call, so the dispatch remembers it.
-            self._waiting = self.dispatch.loop.create_future()
-            try:
-                await self._waiting
-            except asyncio.CancelledError:
-                self.abandon()
-                raise
-        found = self.found
-        assert found is not None
-        if isinstance(found, SnoozeError):
-            raise found.again()
-        return found
-
-    def tell(self, hear: Callable[[Outcome], None]) -> None:
-        """Call this with what becomes of the request, at once or as soon as that is known.
-
-        It saves those without a coroutine a future, and a turn of the loop. It must not raise.
-        """
-        if self.found is not None:
-            hear(self.found)
-        else:
-            self._hear = hear
-
-    def settle(self, found: Outcome) -> None:
-        """It has been answered or withdrawn; only the dispatch says so."""
-        self.found = found
-        self.due.settle()
-        if self._hear is not None:
-            self._hear(found)
-        elif self._waiting is not None and not self._waiting.done():  # it may have been cancelled
-            self._waiting.set_result(None)
-
-    def abandon(self) -> None:
-        """Nobody wants the answer any more: leave the queue, and fail as cancelled."""
-        self.dispatch.withdraw(self, Cancelled("the caller left before the answer was there"))
-
-
-class Lane:
-    """The requests that one worker holds.
-
-    Args:
-        window: how many requests the worker may hold; about two batches, so that the next one is
-            there when a run ends, and the rest stay where a deadline can still reach them.
-
-    Attributes:
-        takes_up_to: number of the last request that the worker still takes; None: there is no last.
-        in_flight: those that somebody waits for, by number.
-        owed: numbers of all that the worker has not answered, those that were withdrawn included.
-        answered: how many requests the worker has answered.
-        moved_at: monotonic seconds of the last sign of progress: an answer, or the first request
-            into empty hands.
-    """
-
-    def __init__(self, number: int, outlet: Outlet, window: int) -> None:
-        self.number = number
-        self.outlet = outlet
-        self.window = window
-        self.in_flight: dict[int, Ticket] = {}
-        self.owed: set[int] = set()
-        self.takes_up_to: int | None = None
-        self.answered = 0
-        self.moved_at = 0.0
-        self._holds_suspect = False
-
-    @property
-    def held(self) -> int:
-        return len(self.owed)
-
-    def takes(self, ticket: Ticket) -> bool:
-        """Whether the worker may get this request now.
-
-        A request that is suspected of having killed a worker runs alone: if it kills another one,
-        no innocent one is blamed with it.
-        """
-        if self.takes_up_to is not None and ticket.id > self.takes_up_to:
-            return False
-        if not self.owed:
-            return True
-        alone = self._holds_suspect or ticket.blamed
-        return not alone and len(self.owed) < self.window
-
-    def send(self, ticket: Ticket, backlog: int) -> None:
-        request = ticket.request
-        if not self.owed:
-            self.moved_at = time.monotonic()
-        self.owed.add(ticket.id)
-        self.in_flight[ticket.id] = ticket
-        self._holds_suspect = ticket.blamed > 0
-        self.outlet.send(
-            _INFER,
-            request.body,
-            codec=request.codec,
-            count=backlog,
-            id=ticket.id,
-            t0=request.arrived_at,
-            t1=request.deadline,
-        )
+_RESULT = Kind.RESULT  # to look it up in its class takes as long as to compare it
 
 
 class Reports(Protocol):

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
-from snoozeml.lifecycle.dispatch import Lane
+from snoozeml.lifecycle.lane import Lane
 
 
 class HangWatch:

@@ -1,6 +1,10 @@
 """The settings that decide what happens to a model."""
 
+from typing import Self
+
 import msgspec
+
+from snoozeml.config.schema import ModelConfig
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,3 +19,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     idle_timeout_s: float
     min_residency_s: float = 0.0
     max_replicas: int = 1
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> Self:
+        return cls(
+            idle_timeout_s=config.idle_timeout_secs,
+            min_residency_s=config.min_residency_secs,
+            max_replicas=config.max_replicas,
+        )

@@ -92,18 +92,6 @@ def _with(model: Model, **changes: object) -> Model:
     return msgspec.structs.replace(model, **changes)
 
 
-def _move(model: Model, number: int, stage: Stage, now: float) -> Model:
-    replicas = (
-        Replica(number, stage, now) if replica.number == number else replica
-        for replica in model.replicas
-    )
-    return _with(model, replicas=tuple(replicas))
-
-
-def _remove(model: Model, number: int) -> Model:
-    return _with(model, replicas=tuple(r for r in model.replicas if r.number != number))
-
-
 def _start(model: Model, now: float) -> Step:
     number = model.last_number + 1
     replicas = (*model.replicas, Replica(number, Stage.STARTING, now))
@@ -115,7 +103,7 @@ def _stop_all(model: Model, reason: str, now: float) -> Step:
     """Stop every replica that starts or serves; none holds a request."""
     todo: list[effects.Effect] = []
     for replica in model.at(Stage.STARTING, Stage.SERVING, Stage.DRAINING):
-        model = _move(model, replica.number, Stage.STOPPING, now)
+        model = model.moved(replica.number, Stage.STOPPING, now)
         todo += [effects.CloseLane(replica.number), effects.StopWorker(replica.number, reason)]
     return _with(model, unload_wanted=False), tuple(todo)
 
@@ -124,10 +112,10 @@ def _drain_all(model: Model, now: float) -> Step:
     """Let the serving replicas finish what has been accepted; one that starts is not needed."""
     todo: list[effects.Effect] = []
     for replica in model.at(Stage.STARTING):
-        model = _move(model, replica.number, Stage.STOPPING, now)
+        model = model.moved(replica.number, Stage.STOPPING, now)
         todo.append(effects.StopWorker(replica.number, "unload"))
     for replica in model.at(Stage.SERVING):
-        model = _move(model, replica.number, Stage.DRAINING, now)
+        model = model.moved(replica.number, Stage.DRAINING, now)
         todo.append(effects.DrainLane(replica.number, finish_queue=True))
     return _with(model, unload_wanted=False), tuple(todo)
 
@@ -247,7 +235,7 @@ def _kill(model: Model, now: float) -> Step:
         return _close_refusing(model)
     todo: list[effects.Effect] = []
     for replica in model.replicas:
-        model = _move(model, replica.number, Stage.STOPPING, now)
+        model = model.moved(replica.number, Stage.STOPPING, now)
         todo.append(effects.KillWorker(replica.number))
     return model, tuple(todo)
 
@@ -270,7 +258,7 @@ def _timer_rang(model: Model, needed_at: float, now: float) -> Step:
     if excess_at is None or now < excess_at:
         return model, _ring(model, needed_at)
     newest = model.at(Stage.SERVING)[-1].number
-    model = _move(model, newest, Stage.DRAINING, now)
+    model = model.moved(newest, Stage.DRAINING, now)
     return model, (effects.DrainLane(newest, finish_queue=False), *_ring(model, now))
 
 
@@ -298,7 +286,7 @@ def _ready(model: Model, number: int, now: float) -> Step:
     replica = model.replica(number)
     if replica is None or replica.stage is not Stage.STARTING:
         return model, ()  # it is leaving already
-    model = _move(model, number, Stage.SERVING, now)
+    model = model.moved(number, Stage.SERVING, now)
     model = _with(model, retry_at=0.0, room_made=False, last_error=None)
     opened = (effects.OpenLane(number), effects.AnswerLoads())
     if model.unload_wanted:
@@ -315,7 +303,7 @@ def _load_failed(model: Model, number: int, error: SnoozeError, now: float) -> S
     replica = model.replica(number)
     if replica is None:
         return model, ()
-    model = _remove(model, number)
+    model = model.without(number)
     if replica.stage is Stage.STOPPING:
         return _after_exit(model, now)  # it was not wanted any more
     ran_out = isinstance(error, OutOfMemory) and not isinstance(error, NeverFits)
@@ -355,7 +343,7 @@ def _drained(model: Model, number: int, now: float) -> Step:
     replica = model.replica(number)
     if replica is None or replica.stage is not Stage.DRAINING:
         return model, ()
-    model = _move(model, number, Stage.STOPPING, now)
+    model = model.moved(number, Stage.STOPPING, now)
     return model, (effects.CloseLane(number), effects.StopWorker(number, "unload"))
 
 
@@ -365,7 +353,7 @@ def _ran_out_of_memory(model: Model, number: int, now: float) -> Step:
     if replica is None or replica.stage is not Stage.SERVING:
         return model, ()
     keep_warm = model.pinned and len(model.replicas) == 1
-    model = _move(model, number, Stage.DRAINING, now)
+    model = model.moved(number, Stage.DRAINING, now)
     model = _with(model, load_wanted=keep_warm or model.load_wanted)
     return model, (effects.MakeRoom(), effects.DrainLane(number, finish_queue=False))
 
@@ -374,7 +362,7 @@ def _exited(model: Model, exited: events.WorkerExited, now: float) -> Step:
     """A worker is gone; what it held is back in the queue."""
     if model.replica(exited.number) is None:
         return model, ()
-    model = _remove(model, exited.number)
+    model = model.without(exited.number)
     error = exited.error
     closed_lane = effects.CloseLane(exited.number, error if exited.blamed else None)
     if error is None:

@@ -1,9 +1,10 @@
 """What a model is at one moment: the value that `machine.step` takes and returns."""
 
 from enum import Enum
-from typing import Final
+from typing import Final, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from snoozeml.errors import SnoozeError
 from snoozeml.lifecycle.limits import Limits
@@ -97,6 +98,15 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
     def replica(self, number: int) -> Replica | None:
         return next((r for r in self.replicas if r.number == number), None)
+
+    def moved(self, number: int, stage: Stage, now: float) -> Self:
+        """The same with one replica at another stage."""
+        replicas = (Replica(number, stage, now) if r.number == number else r for r in self.replicas)
+        return replace(self, replicas=tuple(replicas))
+
+    def without(self, number: int) -> Self:
+        """The same with one replica gone."""
+        return replace(self, replicas=tuple(r for r in self.replicas if r.number != number))
 
 
 def may_leave_at(model: Model) -> float | None:

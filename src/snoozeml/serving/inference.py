@@ -6,8 +6,8 @@ from typing import Protocol
 
 from snoozeml.core.request import InferenceRequest, InferenceResult
 from snoozeml.errors import ShuttingDown, SnoozeError
-from snoozeml.lifecycle.dispatch import Ticket
 from snoozeml.lifecycle.registry import Registry
+from snoozeml.lifecycle.ticket import Ticket
 from snoozeml.telemetry.metrics import Totals
 
 

@@ -20,8 +20,10 @@ from snoozeml.errors import (
     SnoozeError,
     WorkerCrashed,
 )
-from snoozeml.lifecycle.dispatch import Dispatch, Lane, Outcome, Ticket
+from snoozeml.lifecycle.dispatch import Dispatch
+from snoozeml.lifecycle.lane import Lane
 from snoozeml.lifecycle.routing import routing
+from snoozeml.lifecycle.ticket import Outcome, Ticket
 from snoozeml.wire.frames import Frame, Kind
 
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from snoozeml.core.request import InferenceResult
-from snoozeml.lifecycle.dispatch import Ticket
+from snoozeml.lifecycle.ticket import Ticket
 from snoozeml.serving.auth import CREDENTIAL_HEADERS, Credentials
 
 Metadata = Sequence[tuple[str, str | bytes]]

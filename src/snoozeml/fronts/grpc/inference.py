@@ -12,8 +12,8 @@ from snoozeml.fronts.grpc.heads import Head, HeadReader, oip_heads, v1_heads
 from snoozeml.fronts.grpc.room import Room
 from snoozeml.fronts.grpc.status import failure_of, request_id_of
 from snoozeml.fronts.manners import fails_fast
-from snoozeml.lifecycle.dispatch import Ticket
 from snoozeml.lifecycle.registry import Registry
+from snoozeml.lifecycle.ticket import Ticket
 from snoozeml.serving.auth import Action, Authoriser
 from snoozeml.serving.inference import Serving
 from snoozeml.serving.versions import check_version

@@ -19,7 +19,7 @@ from snoozeml.fronts.grpc.backstage import Backstage
 from snoozeml.fronts.grpc.calls import Answer, Asking, Call, Failure, Unary
 from snoozeml.fronts.grpc.limits import CALLS_AT_ONCE, METADATA_BYTES, CallLimits, milliseconds
 from snoozeml.fronts.grpc.status import failure_of
-from snoozeml.lifecycle.dispatch import Outcome
+from snoozeml.lifecycle.ticket import Outcome
 
 _EVENTS_AT_ONCE: Final = 64
 _IO_THREADS: Final = 1
