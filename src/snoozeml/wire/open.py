@@ -7,10 +7,10 @@ from typing import Final, cast
 import msgspec
 
 from snoozeml.core.tensors import Datatype, TensorSpec
-from snoozeml.errors import InvalidInput
+from snoozeml.errors import InvalidInput, ShapeMismatch
 from snoozeml.wire.json_data import DataReader
 from snoozeml.wire.json_values import quoted
-from snoozeml.wire.shapes import Shape
+from snoozeml.wire.shapes import MOST_DIMENSIONS, Shape
 from snoozeml.wire.tensors import DTYPES, Array
 
 _FIRST_VALUE: Final = re.compile(rb"[\[\s]*(.)", re.DOTALL)
@@ -27,7 +27,12 @@ def open_spec(name: str, datatype: str | None, shape: Shape, data: object) -> Te
 
     Raises:
         InvalidInput: the datatype is none.
+        ShapeMismatch: no array has so many dimensions; nothing is reckoned with them before this.
     """
+    if len(shape) > MOST_DIMENSIONS:
+        raise ShapeMismatch(
+            f"input {name!r} has {len(shape)} dimensions; no tensor has more than {MOST_DIMENSIONS}"
+        )
     datatype = _implied(data) if datatype is None else datatype
     if datatype not in DTYPES:
         known = ", ".join(DTYPES)

@@ -79,11 +79,9 @@ def test_raw_values_come_in_and_go_out(datatype: str) -> None:
     assert not response.outputs[0].HasField("contents")
 
 
-@pytest.mark.parametrize("shape", [[1] * 65, [0] * 65, [60_000] * 5 + [0]])
-def test_shapes_that_no_array_has(shape: list[int]) -> None:
+def test_a_shape_that_no_array_has() -> None:
     codec = OipGrpc("m", Signature((), (), open_inputs=True, open_outputs=True))
-    contents = [1.0] if all(shape) else []
-    request = message("FP32", shape=shape, fp32_contents=contents)
+    request = message("FP32", shape=[60_000] * 5 + [0], fp32_contents=[])
     with pytest.raises(ShapeMismatch, match="no array has the shape"):
         codec.decode(request.SerializeToString())
 
