@@ -8,10 +8,9 @@ import msgspec
 
 from snoozeml.core.tensors import Datatype, TensorSpec
 from snoozeml.errors import InvalidInput, ShapeMismatch
-from snoozeml.wire.json_data import DataReader
-from snoozeml.wire.json_values import quoted
+from snoozeml.wire.json_data import DataReader, check_datatype
 from snoozeml.wire.shapes import MOST_DIMENSIONS, Shape
-from snoozeml.wire.tensors import DTYPES, Array
+from snoozeml.wire.tensors import Array
 
 _FIRST_VALUE: Final = re.compile(rb"[\[\s]*(.)", re.DOTALL)
 _READERS: Final = 64  # that are kept; names come from clients
@@ -21,6 +20,7 @@ def open_spec(name: str, datatype: str | None, shape: Shape, data: object) -> Te
     """What a request's tensor says about itself; without a datatype, its values tell.
 
     Numbers are FP32 then, whole ones too, because clients that name no datatype think in floats.
+    BF16, which numpy lacks, becomes FP32 as well.
 
     Args:
         data: JSON text, or what `parse_exactly` made of it.
@@ -34,12 +34,9 @@ def open_spec(name: str, datatype: str | None, shape: Shape, data: object) -> Te
             f"input {name!r} has {len(shape)} dimensions; no tensor has more than {MOST_DIMENSIONS}"
         )
     datatype = _implied(data) if datatype is None else datatype
-    if datatype not in DTYPES:
-        known = ", ".join(DTYPES)
-        raise InvalidInput(
-            f"input {name!r}: unknown datatype {quoted(datatype)}; known are {known}"
-        )
-    return TensorSpec(name, cast("Datatype", datatype), (None,) * len(shape))
+    check_datatype(name, datatype)
+    kept = "FP32" if datatype == "BF16" else cast("Datatype", datatype)
+    return TensorSpec(name, kept, (None,) * len(shape))
 
 
 def read_open(spec: TensorSpec, data: object, shape: Shape, named: str | None) -> Array:
@@ -62,12 +59,11 @@ def read_open(spec: TensorSpec, data: object, shape: Shape, named: str | None) -
 
 
 def read_stated(name: str, datatype: str, shape: Shape, data: object) -> Array:
-    """Read JSON data as what a request says they are; BF16, which numpy lacks, as FP32.
+    """Read JSON data as what a request says they are.
 
     Raises:
         InvalidInput, ShapeMismatch: as `open_spec` and `read_open` do.
     """
-    datatype = "FP32" if datatype == "BF16" else datatype
     return read_open(open_spec(name, datatype, shape, None), data, shape, datatype)
 
 
