@@ -7,6 +7,7 @@ accepted and words the errors.
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final, Literal, get_args
 
 import msgspec
@@ -169,6 +170,7 @@ def _flattened(text: bytes, shape: Shape) -> bytes | None:
     return b"[" + text.translate(None, b"[]") + b"]"
 
 
+@cache
 def _reader(dtype: np.dtype[Any]) -> _Read:
     if dtype.kind == "f":
         return _float_reader(dtype)

@@ -1,7 +1,6 @@
 """Inputs of a model that does not say what it takes: each request says it for itself."""
 
 import re
-from functools import lru_cache
 from typing import Final, cast
 
 import msgspec
@@ -13,7 +12,6 @@ from snoozeml.wire.shapes import MOST_DIMENSIONS, Shape
 from snoozeml.wire.tensors import Array
 
 _FIRST_VALUE: Final = re.compile(rb"[\[\s]*(.)", re.DOTALL)
-_READERS: Final = 64  # that are kept; names come from clients
 
 
 def open_spec(name: str, datatype: str | None, shape: Shape, data: object) -> TensorSpec:
@@ -48,8 +46,10 @@ def read_open(spec: TensorSpec, data: object, shape: Shape, named: str | None) -
     Raises:
         InvalidInput, ShapeMismatch: as `DataReader` does.
     """
+    # Made anew each time: what is kept by name would be kept by names that clients make up.
+    reader = DataReader(spec, "wants" if named is None else "is stated as")
     try:
-        return _reader(spec, "wants" if named is None else "is stated as").read(data, shape)
+        return reader.read(data, shape)
     except InvalidInput as error:
         if named is not None or error.code != InvalidInput.code:
             raise
@@ -65,11 +65,6 @@ def read_stated(name: str, datatype: str, shape: Shape, data: object) -> Array:
         InvalidInput, ShapeMismatch: as `open_spec` and `read_open` do.
     """
     return read_open(open_spec(name, datatype, shape, None), data, shape, datatype)
-
-
-@lru_cache(_READERS)
-def _reader(spec: TensorSpec, verb: str) -> DataReader:
-    return DataReader(spec, verb)
 
 
 def _implied(data: object) -> Datatype:

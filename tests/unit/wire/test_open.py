@@ -1,6 +1,7 @@
 """Requests to a model that does not say what it takes and gives."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -116,3 +117,16 @@ def test_answers_carry_the_datatypes_of_their_arrays() -> None:
     assert [(o["name"], o["datatype"], o["shape"]) for o in answer["outputs"]] == [
         ("a", "INT64", [2]), ("b", "FP32", [1, 1]), ("c", "BYTES", [2]),
     ]  # fmt: skip
+
+
+def test_no_name_that_a_client_has_chosen_is_kept() -> None:
+    name = "x" * 1_000_003
+    body = json.dumps({"inputs": [{"name": name, "shape": [1], "data": [1]}]}).encode()
+    codec = JsonV1("m", OPEN)
+    tracemalloc.start()
+    try:
+        codec.decode(body)
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < len(name)
