@@ -107,7 +107,7 @@ class OipRest(Dialect):
         """Write an answer; in JSON, floats that are not finite become null.
 
         Raises:
-            InvalidInput: text shall be classified.
+            InvalidInput: text shall be classified, or too much.
         """
         tensors, pieces = [], []
         for name, array in zip(names, outputs, strict=True):

@@ -148,6 +148,17 @@ def test_no_classes_asked_for_leaves_the_output_as_it_is() -> None:
     assert classified(np.zeros((1, 2), np.float32), 0).outputs[0].datatype == "FP32"
 
 
+def test_a_classification_that_would_make_a_huge_answer_is_refused() -> None:
+    array = np.zeros((4, 20_000), np.float32)
+    assert list(classified(array, 16_384).outputs[0].shape) == [4, 16_384]
+    with pytest.raises(InvalidInput, match=r"'y': .* 4 rows of 16385 texts, .* 65536"):
+        classified(array, 16_385)
+    with pytest.raises(InvalidInput, match="4 rows of 20000 texts"):
+        classified(array, 2**40)
+    with pytest.raises(InvalidInput, match="1 rows of 80000 texts"):
+        classified(array, 2**40, None)
+
+
 def with_parameter(name: str, **value: Any) -> Any:
     request = message("FP32", bytes(8))
     request.parameters[name].CopyFrom(type(request.parameters["a"])(**value))
