@@ -38,12 +38,26 @@ def printable(text: str) -> str:
     )
 
 
+_LONGEST_MESSAGE: Final = 4096
+"""Characters. Messages quote what clients send, of which nobody wants to read megabytes."""
+
+_CUT: Final = " … "
+
+
+def _shortened(text: str) -> str:
+    """The beginning of what is too long, and its end, which says what would be right."""
+    if len(text) <= _LONGEST_MESSAGE:
+        return text
+    half = (_LONGEST_MESSAGE - len(_CUT)) // 2
+    return text[:half] + _CUT + text[-half:]
+
+
 class SnoozeError(Exception):
     """A failure with a name.
 
     Args:
-        message: one sentence that says what was wrong and what would be right; safe to show, and
-            printable whatever is quoted in it.
+        message: one sentence that says what was wrong and what would be right; safe to show,
+            printable whatever is quoted in it, and cut in its middle where it is very long.
         retry_after_s: when trying again is worth it, in seconds from now; None when unknown.
     """
 
@@ -51,7 +65,7 @@ class SnoozeError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
-        self.message = printable(message)
+        self.message = _shortened(printable(_shortened(message)))
         super().__init__(self.message)
         self.retry_after_s = retry_after_s
 

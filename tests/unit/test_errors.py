@@ -18,3 +18,17 @@ def test_what_has_been_spelt_out_stays_as_it_is() -> None:
     assert from_code("shape_mismatch", ShapeMismatch(EVIL).message).message == (
         f"shape mismatch: {TAME}"
     )
+
+
+@pytest.mark.parametrize("cls", [InvalidInput, ShapeMismatch])
+def test_a_long_message_is_cut_in_its_middle_once(cls: type[InvalidInput]) -> None:
+    message = cls("'" + "x" * 10**7 + "' is wrong; 'y' is right").message
+    assert len(message) <= 4096
+    assert message.startswith(("'xxx", "shape mismatch: 'xxx"))
+    assert message.endswith("xxx' is wrong; 'y' is right")
+    assert "xxx … xxx" in message
+    assert from_code(cls.code, message).message == message
+
+
+def test_a_message_that_has_just_room_enough_stays_as_it_is() -> None:
+    assert InvalidInput("x" * 4096).message == "x" * 4096

@@ -8,10 +8,18 @@ MODEL_VERSION: Final = "1"
 
 _FORBIDDEN = frozenset("/\\")
 _LONGEST = 255  # bytes of UTF-8: an id names folders and files
+_LONGEST_TYPED: Final = 1024
+"""Characters: no id has so many, in however many parts its characters come."""
 
 
 def as_model_id(given: str) -> str:
-    """The id that is meant, in whatever form its characters were typed."""
+    """The id that is meant, in whatever form its characters were typed.
+
+    What is too long to be one is cut, and still too long: clients may send megabytes, and putting
+    accents in order, as well as looking for a name that is nearly the same, is slow.
+    """
+    if len(given) > _LONGEST_TYPED:
+        given = given[:_LONGEST_TYPED]
     return given if given.isascii() else unicodedata.normalize("NFC", given)
 
 

@@ -64,8 +64,8 @@ def _checked_file(tensor: TensorProto, folder: Path) -> Path:
     )
     if wrong:
         raise ModelFailed(
-            f"tensor {tensor.name!r} keeps its data in {location!r}, but {wrong}; external data"
-            " must be a regular file inside the model's own folder"
+            f"tensor {tensor.name!r} keeps its data in {location!r:.120}, but {wrong}; external"
+            " data must be a regular file inside the model's own folder"
         )
     return folder / location
 

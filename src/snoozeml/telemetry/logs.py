@@ -20,6 +20,7 @@ from snoozeml.errors import printable
 _LONGEST_BACKLOG = 10_000  # records
 _LAST_WORDS_S = 1.0
 _STDERR = 2
+_SELDOM_S = 1.0
 
 Format = Literal["auto", "human", "json"]
 
@@ -52,6 +53,22 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
         return msgspec.json.encode(entry, enc_hook=str).decode()
+
+
+class Seldom(logging.Filter):
+    """Lets the same message through once a second, however often a library says it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._message = ""
+        self._at = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        if message == self._message and record.created < self._at + _SELDOM_S:
+            return False
+        self._message, self._at = message, record.created
+        return True
 
 
 class _NoLock(contextlib.nullcontext[None]):
@@ -115,6 +132,8 @@ def configure(form: Format, level: str) -> Callable[[], None]:
     # Libraries speak up only when something is wrong; what is worth a line we log ourselves.
     for name in ("asyncio", "uvicorn"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # Without descriptors it cannot accept clients, and says so twenty times a second.
+    logging.getLogger("pygrpc_native.server").addFilter(Seldom())
     writer.start()
 
     def finish() -> None:

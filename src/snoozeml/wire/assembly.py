@@ -113,11 +113,11 @@ def _without_bytes(name: str, array: Array) -> Array:
 
 
 def _read_open(tensors: Sequence[Given], shapes: Mapping[str, Shape]) -> Tensors:
-    """Read the inputs of a model that takes what it is given; BF16 is given as FP32."""
-    datatypes = ["FP32" if t.datatype == "BF16" else t.datatype for t in tensors]
-    pairs = list(zip(tensors, datatypes, strict=True))
-    ShapeRules([open_spec(t.name, known, t.shape, None) for t, known in pairs]).check(shapes)
-    return {tensor.name: _read(tensor, datatype) for tensor, datatype in pairs}
+    """Read the inputs of a model that takes what it is given."""
+    specs = [open_spec(tensor.name, tensor.datatype, tensor.shape, None) for tensor in tensors]
+    ShapeRules(specs).check(shapes)
+    pairs = zip(tensors, specs, strict=True)
+    return {tensor.name: _read(tensor, spec.datatype) for tensor, spec in pairs}
 
 
 def _checked(tensor: Given) -> Shape:

@@ -7,6 +7,7 @@ accepted and words the errors.
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final, Literal, get_args
 
 import msgspec
@@ -41,6 +42,17 @@ _decode_strings: Final = msgspec.json.Decoder(list[str]).decode
 _CloserLook: Final = (msgspec.DecodeError, TypeError, ValueError, OverflowError, RuntimeError)
 
 
+def check_datatype(name: str, given: str) -> None:
+    """Check that a client names a datatype that there is.
+
+    Raises:
+        InvalidInput: it does not.
+    """
+    if given not in _DATATYPES:
+        known = ", ".join(_DATATYPES)
+        raise InvalidInput(f"input {name!r}: unknown datatype {quoted(given)}; known are {known}")
+
+
 class DataReader:
     """Reads the data of one input of a model.
 
@@ -61,11 +73,7 @@ class DataReader:
             InvalidInput: the name is unknown, or one of the two is text and the other is not.
         """
         name, wanted = self._spec.name, self._spec.datatype
-        if given not in _DATATYPES:
-            known = ", ".join(_DATATYPES)
-            raise InvalidInput(
-                f"input {name!r}: unknown datatype {quoted(given)}; known are {known}"
-            )
+        check_datatype(name, given)
         if (given == "BYTES") != (wanted == "BYTES"):
             raise InvalidInput(f"input {name!r} wants {wanted}, got datatype {given}")
 
@@ -162,6 +170,7 @@ def _flattened(text: bytes, shape: Shape) -> bytes | None:
     return b"[" + text.translate(None, b"[]") + b"]"
 
 
+@cache
 def _reader(dtype: np.dtype[Any]) -> _Read:
     if dtype.kind == "f":
         return _float_reader(dtype)

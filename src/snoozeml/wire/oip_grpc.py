@@ -108,7 +108,7 @@ class OipGrpc(Dialect):
         """Write an answer, raw if the request was raw or an output has no other form.
 
         Raises:
-            InvalidInput: text shall be classified.
+            InvalidInput: text shall be classified, or too much.
         """
         response = self._response(reply)
         arrays: list[Array] = []

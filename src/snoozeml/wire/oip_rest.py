@@ -7,7 +7,7 @@ Triton's protocol. See `oip_framing` for how a body comes here.
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
 import orjson
@@ -26,12 +26,13 @@ from snoozeml.wire.raw import from_raw, to_raw
 from snoozeml.wire.tensors import DTYPES, Array, Inference
 
 _Data = TypeVar("_Data")
+_Size = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # as over gRPC
 _Parameters = dict[str, Any] | None  # null is how some clients write that there are none
 
 
 class _Input(msgspec.Struct, Generic[_Data]):
     name: str
-    shape: list[int]
+    shape: list[_Size]
     datatype: str
     data: _Data | msgspec.UnsetType = msgspec.UNSET
     parameters: _Parameters = None
@@ -106,7 +107,7 @@ class OipRest(Dialect):
         """Write an answer; in JSON, floats that are not finite become null.
 
         Raises:
-            InvalidInput: text shall be classified.
+            InvalidInput: text shall be classified, or too much.
         """
         tensors, pieces = [], []
         for name, array in zip(names, outputs, strict=True):

@@ -1,40 +1,40 @@
 """Inputs of a model that does not say what it takes: each request says it for itself."""
 
 import re
-from functools import lru_cache
 from typing import Final, cast
 
 import msgspec
 
 from snoozeml.core.tensors import Datatype, TensorSpec
-from snoozeml.errors import InvalidInput
-from snoozeml.wire.json_data import DataReader
-from snoozeml.wire.json_values import quoted
-from snoozeml.wire.shapes import Shape
-from snoozeml.wire.tensors import DTYPES, Array
+from snoozeml.errors import InvalidInput, ShapeMismatch
+from snoozeml.wire.json_data import DataReader, check_datatype
+from snoozeml.wire.shapes import MOST_DIMENSIONS, Shape
+from snoozeml.wire.tensors import Array
 
 _FIRST_VALUE: Final = re.compile(rb"[\[\s]*(.)", re.DOTALL)
-_READERS: Final = 64  # that are kept; names come from clients
 
 
 def open_spec(name: str, datatype: str | None, shape: Shape, data: object) -> TensorSpec:
     """What a request's tensor says about itself; without a datatype, its values tell.
 
     Numbers are FP32 then, whole ones too, because clients that name no datatype think in floats.
+    BF16, which numpy lacks, becomes FP32 as well.
 
     Args:
         data: JSON text, or what `parse_exactly` made of it.
 
     Raises:
         InvalidInput: the datatype is none.
+        ShapeMismatch: no array has so many dimensions; nothing is reckoned with them before this.
     """
-    datatype = _implied(data) if datatype is None else datatype
-    if datatype not in DTYPES:
-        known = ", ".join(DTYPES)
-        raise InvalidInput(
-            f"input {name!r}: unknown datatype {quoted(datatype)}; known are {known}"
+    if len(shape) > MOST_DIMENSIONS:
+        raise ShapeMismatch(
+            f"input {name!r} has {len(shape)} dimensions; no tensor has more than {MOST_DIMENSIONS}"
         )
-    return TensorSpec(name, cast("Datatype", datatype), (None,) * len(shape))
+    datatype = _implied(data) if datatype is None else datatype
+    check_datatype(name, datatype)
+    kept = "FP32" if datatype == "BF16" else cast("Datatype", datatype)
+    return TensorSpec(name, kept, (None,) * len(shape))
 
 
 def read_open(spec: TensorSpec, data: object, shape: Shape, named: str | None) -> Array:
@@ -46,8 +46,10 @@ def read_open(spec: TensorSpec, data: object, shape: Shape, named: str | None) -
     Raises:
         InvalidInput, ShapeMismatch: as `DataReader` does.
     """
+    # Made anew each time: what is kept by name would be kept by names that clients make up.
+    reader = DataReader(spec, "wants" if named is None else "is stated as")
     try:
-        return _reader(spec, "wants" if named is None else "is stated as").read(data, shape)
+        return reader.read(data, shape)
     except InvalidInput as error:
         if named is not None or error.code != InvalidInput.code:
             raise
@@ -57,18 +59,12 @@ def read_open(spec: TensorSpec, data: object, shape: Shape, named: str | None) -
 
 
 def read_stated(name: str, datatype: str, shape: Shape, data: object) -> Array:
-    """Read JSON data as what a request says they are; BF16, which numpy lacks, as FP32.
+    """Read JSON data as what a request says they are.
 
     Raises:
         InvalidInput, ShapeMismatch: as `open_spec` and `read_open` do.
     """
-    datatype = "FP32" if datatype == "BF16" else datatype
     return read_open(open_spec(name, datatype, shape, None), data, shape, datatype)
-
-
-@lru_cache(_READERS)
-def _reader(spec: TensorSpec, verb: str) -> DataReader:
-    return DataReader(spec, verb)
 
 
 def _implied(data: object) -> Datatype:

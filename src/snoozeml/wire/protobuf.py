@@ -89,6 +89,11 @@ def number(value: Value) -> int:
     return value
 
 
+def signed(value: int) -> int:
+    """What a number of a type that may be negative stands for, other than `sint32` and `sint64`."""
+    return value - 2**64 if value >= 2**63 else value
+
+
 def tag(field: int) -> bytes:
     """What a text, bytes or message field begins with; its size in `varint` and itself follow."""
     return varint(field << 3 | _DELIMITED)

@@ -17,7 +17,8 @@ _LARGEST_EMPTY: Final = 0xFFFF
 """The largest dimension of a tensor without elements. No data backs such a size, so a few bytes
 could ask for runs without end; with elements, the size of the body is the limit."""
 
-_SHOWN_DIMENSIONS: Final = 64  # what no array can exceed need not be shown
+MOST_DIMENSIONS: Final = 64
+"""Of an array of numpy 2. The product of many more takes seconds, and is too long to print."""
 
 
 class ShapeRules:
@@ -112,7 +113,7 @@ class _Rule:
         return shape
 
     def _mismatch(self, shape: Shape) -> ShapeMismatch:
-        got = list(shape) if len(shape) <= _SHOWN_DIMENSIONS else f"{len(shape)} dimensions"
+        got = list(shape) if len(shape) <= MOST_DIMENSIONS else f"{len(shape)} dimensions"
         return ShapeMismatch(f"input {self.name!r} wants {self._wanted}, got {got}")
 
 

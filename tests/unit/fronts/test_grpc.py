@@ -1,6 +1,7 @@
 """What the daemon reads of a request, and how failures end a call."""
 
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -46,7 +47,14 @@ def test_the_head_of_an_oip_request() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [{"string_param": "high"}, {"bool_param": True}, {"double_param": 1.0}, {}]
+    "value",
+    [
+        {"string_param": "high"},
+        {"bool_param": True},
+        {"double_param": 1.0},
+        {"int64_param": -1},
+        {},
+    ],
 )
 def test_what_is_no_priority_is_left_to_the_worker(value: dict[str, Any]) -> None:
     assert head_of_oip(oip({"priority": value}, model_name="m")).priority == 0
@@ -83,7 +91,7 @@ def test_a_v1_head_that_is_wrong_is_named(body: bytes, why: str) -> None:
     [
         (oip(), "model_name must name a model"),
         (oip({"timeout": {"string_param": "1s"}}, model_name="m"), "whole number of microseconds"),
-        (oip({"timeout": {"int64_param": -1}}, model_name="m"), "timeout must be above 0"),
+        (oip({"timeout": {"int64_param": -1}}, model_name="m"), "timeout .* above 0 .* not -1$"),
         (b"\x0a\x01m\x22\x0a\x0a\x07timeout", "not valid protobuf"),
     ],
 )
@@ -117,6 +125,25 @@ def test_a_failure_without_a_name_is_told_by_its_id_only() -> None:
     failure = failure_of(KeyError("secret"), CALL)
     assert failure.message == "internal error; see the log: abc"
     assert failure.code == STATUS["internal"]
+
+
+def as_a_header(message: str) -> str:
+    """As gRPC's specification wants `grpc-message` to be written."""
+    as_it_is = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+    return quote(message, safe=as_it_is)
+
+
+@pytest.mark.parametrize("text", ["a", "%", "\n", "é", "字", "\U0001f600", "a%é字"])
+@pytest.mark.parametrize("length", [1, 340, 4000, 10**6])
+def test_a_message_fits_into_what_clients_read_of_trailers(text: str, length: int) -> None:
+    # The soft limit of most is 8 KiB: beyond, they see another failure, or none by its name.
+    given = InvalidInput("It is: " + text * length).message
+    message = failure_of(InvalidInput(given), CALL).message
+    assert len(as_a_header(message)) <= 4096
+    if message != given:
+        assert message.endswith("…")
+        assert given.startswith(message[:-1])
+        assert len(as_a_header(message)) > 4096 - 24
 
 
 @pytest.mark.parametrize("given", ["", "x" * 129, "a\tb"])

@@ -7,7 +7,7 @@ from snoozeml.core.names import as_model_id
 from snoozeml.errors import InvalidInput
 from snoozeml.fronts.manners import LONGEST_TIMEOUT_MS
 from snoozeml.wire.outlines import Outlines
-from snoozeml.wire.protobuf import Value, fields, number, text
+from snoozeml.wire.protobuf import Value, fields, number, signed, text
 
 _KEY: Final = 1
 _VALUE: Final = 2
@@ -108,7 +108,7 @@ def head_of_oip(body: bytes) -> Head:
                 raise InvalidInput("parameter timeout must be a whole number of microseconds")
             timeout_s = _timeout_s("timeout", microseconds, 10**6) if microseconds else None
         elif field == 4 and (found := _entry(body, value, b"priority")) is not None:
-            priority = _parameter(body, found) or 0
+            priority = max(0, _parameter(body, found) or 0)
     return Head(_named("model_name", model_id), version, request_id, timeout_s, priority)
 
 
@@ -134,8 +134,10 @@ def _entry(body: bytes, value: Value, key: bytes) -> slice | None:
 def _parameter(body: bytes, where: slice) -> int | None:
     """The value of a parameter; None: it is no whole number."""
     for field, value in fields(body, where):
-        if field in (_INT64, _UINT64):
+        if field == _UINT64:
             return number(value)
+        if field == _INT64:
+            return signed(number(value))
     return None
 
 

@@ -1,7 +1,9 @@
 """The one table from failure to gRPC status, and what goes with it."""
 
 import logging
+from bisect import bisect_right
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Final
 
 from snoozeml.errors import Internal, SnoozeError
@@ -49,6 +51,14 @@ STATUS: Final[Mapping[str, int]] = {
 }
 
 
+_LONGEST_MESSAGE: Final = 4096
+"""Bytes, as gRPC writes it into a header. Clients commonly take no more than 8 KiB of trailers, and
+report that instead of what those say."""
+
+_MOST_OF_A_CHAR: Final = 12  # of these bytes: four in UTF-8
+_CUT: Final = "…"
+
+
 def request_id_of(call: Call) -> str | None:
     """The id that the client has given its call, if it can be used."""
     given = call.get("x-request-id")
@@ -71,4 +81,19 @@ def failure_of(error: Exception, call: Call) -> Failure:
     ]
     if (seconds := retry_after(error)) is not None:
         trailing.append(("retry-after", str(seconds)))
-    return Failure(STATUS[error.code], error.message, trailing)
+    return Failure(STATUS[error.code], _fitting(error.message), trailing)
+
+
+def _fitting(message: str) -> str:
+    """The message, cut where it would be too long in a header."""
+    if len(message) <= _LONGEST_MESSAGE // _MOST_OF_A_CHAR:  # as most are
+        return message
+    ends = list(accumulate(map(_header_bytes, message)))
+    if ends[-1] <= _LONGEST_MESSAGE:
+        return message
+    return message[: bisect_right(ends, _LONGEST_MESSAGE - _header_bytes(_CUT))] + _CUT
+
+
+def _header_bytes(char: str) -> int:
+    """Each byte of UTF-8 takes three, as `%E2`, unless it is printable ASCII."""
+    return 1 if " " <= char <= "~" and char != "%" else 3 * len(char.encode())

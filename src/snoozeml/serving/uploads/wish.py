@@ -1,13 +1,12 @@
 """What a client asks for beside the file it sends."""
 
-import unicodedata
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
 
 from snoozeml.config.discovery import SERVED, SUFFIXES, stem
 from snoozeml.config.keys import MODEL_KEYS, ConfigError, check_keys, hint
-from snoozeml.core.names import why_bad_model_id
+from snoozeml.core.names import as_model_id, why_bad_model_id
 from snoozeml.errors import InvalidInput
 
 SETTINGS: Final = (
@@ -77,7 +76,7 @@ def _suffix_of(file_name: str) -> str:
 
 
 def _good_id(given: str) -> str:
-    model_id = unicodedata.normalize("NFC", given)
+    model_id = as_model_id(given)
     why = why_bad_model_id(model_id)
     if model_id.lower() in _OTHERS_PLACES:
         why = "something else has this name in the models folder"
