@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from snoozeml.core.plan import Plan, WorkerSpec
 from snoozeml.core.tensors import Signature
@@ -23,6 +25,12 @@ LAUNCHERS: dict[str, Callable[[], Launcher]] = {
     "exec": ExecLauncher,
     "spare": lambda: SpareLauncher(60.0),
 }
+
+FORK_LIMIT_S = 2.0
+"""How long a spare may take over a fork."""
+
+FOUND_OUT_S = FORK_LIMIT_S + 3.0
+"""How long a worker may take that was first asked of a spare that hangs."""
 
 
 @asynccontextmanager
@@ -176,6 +184,137 @@ def test_spare_that_dies_leaves_its_workers_watched_and_is_replaced() -> None:
             await within(10, second.wait())
 
     asyncio.run(scene())
+
+
+def stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+
+
+async def spare_of(launcher: Launcher) -> int:
+    """The process that the launcher forks from, once it has shown that it works."""
+    process = await launcher.launch("first")
+    process.sock.close()
+    await within(10, process.wait())
+    (spare,) = children("snoozeml.worker.spare")
+    return spare
+
+
+def children(module: str) -> list[int]:
+    """Our own, that run this module."""
+    pids = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [
+        int(pid)
+        for pid in pids
+        if module.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    ]
+
+
+def test_spare_that_hangs_is_killed_and_its_work_done_by_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene() -> None:
+        async with closing(SpareLauncher(60.0)) as launcher:
+            spare = await spare_of(launcher)
+            stop(spare)
+            async with asyncio.timeout(FOUND_OUT_S):
+                processes = await asyncio.gather(*map(launcher.launch, "abc"))
+            assert {parent_of(process.pid) for process in processes} == {os.getpid()}
+            await gone(spare)
+            processes.append(await launcher.launch("d"))
+            assert parent_of(processes[-1].pid) not in (spare, os.getpid()), "there is another one"
+            for process in processes:
+                process.sock.close()
+                await within(10, process.wait())
+
+    asyncio.run(scene())
+    (record,) = (record for record in caplog.records if record.levelname == "ERROR")
+    assert record.message == "spare lost"
+    assert "did not fork within" in vars(record)["fields"]["why"]
+
+
+def test_spare_that_hangs_is_found_out_though_nobody_waits_for_it() -> None:
+    """A load may have less time than it takes to tell that the spare hangs."""
+
+    async def scene() -> None:
+        async with closing(SpareLauncher(60.0)) as launcher:
+            spare = await spare_of(launcher)
+            stop(spare)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await launcher.launch("hasty")
+            await gone(spare)
+
+    asyncio.run(scene())
+
+
+def test_spare_that_dies_before_it_has_answered_costs_no_worker() -> None:
+    async def scene() -> None:
+        async with closing(SpareLauncher(60.0)) as launcher:
+            spare = await spare_of(launcher)
+            stop(spare)
+            launch = asyncio.create_task(launcher.launch("iris"))
+            await asyncio.sleep(0.1)
+            os.kill(spare, signal.SIGKILL)
+            process = await launch
+            assert parent_of(process.pid) == os.getpid()
+            process.sock.close()
+            await within(10, process.wait())
+
+    asyncio.run(scene())
+
+
+def test_spare_that_never_works_is_not_replaced_again_and_again() -> None:
+    async def scene() -> None:
+        async with closing(SpareLauncher(60.0)) as launcher:
+            await launcher.warm_up()
+            (spare,) = children("snoozeml.worker.spare")
+            os.kill(spare, signal.SIGKILL)
+            await gone(spare)
+            process = await launcher.launch("iris")
+            assert children("snoozeml.worker.spare") == []
+            process.sock.close()
+            await within(10, process.wait())
+
+    asyncio.run(scene())
+
+
+def test_spare_that_hangs_is_not_waited_for_in_the_end() -> None:
+    async def scene() -> None:
+        async with closing(SpareLauncher(60.0)) as launcher:
+            spare = await spare_of(launcher)
+            stop(spare)
+            started = time.monotonic()
+            await launcher.close()
+            assert time.monotonic() - started < 1
+            assert not is_alive(spare)
+
+    asyncio.run(scene())
+
+
+def test_spare_has_not_hung_while_the_daemon_itself_was_late() -> None:
+    async def scene() -> None:
+        async with closing(SpareLauncher(60.0)) as launcher:
+            spare = await spare_of(launcher)
+            ours, theirs = socket.socketpair()
+
+            def be_late() -> None:
+                asyncio.get_running_loop().remove_reader(ours)
+                os.kill(spare, signal.SIGCONT)
+                time.sleep(FORK_LIMIT_S)
+
+            stop(spare)
+            launch = asyncio.create_task(launcher.launch("iris"))
+            await asyncio.sleep(0.1)
+            asyncio.get_running_loop().add_reader(ours, be_late)
+            theirs.send(b"x")
+            process = await launch
+            parent = parent_of(process.pid)
+            for sock in (process.sock, ours, theirs):
+                sock.close()
+            await within(10, process.wait())
+            assert parent == spare
+
+    uvloop.run(scene())  # it looks at its clock between two looks at its sockets
 
 
 def test_what_a_process_prints_reaches_the_log_and_its_last_lines_are_kept(

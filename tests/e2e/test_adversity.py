@@ -138,18 +138,47 @@ def test_json_at_the_limits_of_its_parsers_is_the_clients_fault(echo: Daemon, bo
 
 
 def test_a_spare_that_hangs_is_replaced(serve: Serve, models_dir: Path) -> None:
-    for name in ("one", "two"):
+    names = ["one", "two", "three", "four"]
+    for name in names:
         models.identity_model(models_dir / f"{name}.onnx")
-    daemon = serve()
+    daemon = serve("[server]\nmax_concurrent_loads = 2\n[defaults]\nload_timeout_secs = 5\n")
     assert daemon.infer("one", ONE).status == 200
     spare, worker = daemon.spare(), daemon.worker()
     os.kill(spare, signal.SIGSTOP)
-    started = time.monotonic()
-    assert daemon.infer("two", ONE).status == 200
-    assert time.monotonic() - started < 12
+    with ThreadPoolExecutor(3) as pool:
+        replies = list(pool.map(lambda name: daemon.infer(name, ONE), names[1:]))
+    assert [reply.status for reply in replies] == [200] * 3
+    assert [daemon.model(name)["loads"] for name in names] == [1] * 4
     assert not processes.alive(spare)
+    (error,) = (line for line in daemon.log() if line["level"] == "error")
+    assert error["event"] == "spare lost"
     assert daemon.control("one", "unload")["status"] == "unloaded"
     assert not processes.alive(worker)
+    before = daemon.workers()
+    daemon.control("one", "load")
+    (worker,) = set(daemon.workers()) - set(before)
+    assert processes.parent(worker) == daemon.spare()
+
+
+def test_a_spare_that_hangs_from_the_start_costs_no_answer(
+    serve: Serve, models_dir: Path, tmp_path: Path
+) -> None:
+    models.identity_model(models_dir / "echo.onnx")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, time\nif 'snoozeml.worker.spare' in sys.orig_argv: time.sleep(1000)\n"
+    )
+    path = [str(tmp_path), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    daemon = serve(PYTHONPATH=os.pathsep.join(filter(None, path)))
+    (spare,) = eventually(daemon.spares, "it starts, and hangs")
+    assert daemon.infer("echo", ONE).status == 200
+    daemon.control("echo", "unload")
+    started = time.monotonic()
+    assert daemon.infer("echo", ONE).status == 200
+    assert time.monotonic() - started < 3, "it is not waited for again"
+    assert daemon.spares() == [spare]
+    started = time.monotonic()
+    assert daemon.stop() == 0
+    assert time.monotonic() - started < 3
 
 
 def test_a_spare_that_hangs_does_not_keep_the_daemon(serve: Serve, models_dir: Path) -> None:
@@ -157,7 +186,9 @@ def test_a_spare_that_hangs_does_not_keep_the_daemon(serve: Serve, models_dir: P
     daemon = serve()
     daemon.control("echo", "load")
     os.kill(daemon.spare(), signal.SIGSTOP)
+    started = time.monotonic()
     assert daemon.stop() == 0
+    assert time.monotonic() - started < 3
 
 
 def test_a_model_that_was_removed_still_answers_before_the_daemon_stops(

@@ -38,6 +38,10 @@ def burning(daemon: Daemon, ms: int) -> Reply:
     return daemon.infer("burn", tensor("ms", [1, 1], [ms]))
 
 
+def preparing(daemon: Daemon) -> list[int]:
+    return [pid for pid in daemon.tree() if "snoozeml.prepare" in processes.command_line(pid)]
+
+
 def assert_refused(reply: Reply, code: str) -> None:
     assert (reply.status, reply.json()["code"]) == (503, code), reply
 
@@ -126,15 +130,37 @@ def test_a_prepare_process_that_is_killed_costs_no_answer(models_dir: Path, tmp_
     models.identity_model(models_dir / "echo.onnx")
     with Daemon(models_dir, tmp_path / "cache") as daemon, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(daemon.infer, "echo", ONE)
-        (prepare,) = eventually(
-            lambda: [
-                pid for pid in daemon.tree() if "snoozeml.prepare" in processes.command_line(pid)
-            ],
-            "the model is being prepared",
-        )
+        (prepare,) = eventually(lambda: preparing(daemon), "the model is being prepared")
         os.kill(prepare, SIGKILL)
         assert answer.result().outputs() == {"y": [1.0]}
         assert daemon.stop() == 0
+
+
+def test_a_prepare_process_that_hangs_is_ended_and_holds_up_no_other(
+    serve: Serve, models_dir: Path
+) -> None:
+    limit_s = 2.0
+    for name, seed in (("known", 100), ("new", 101)):
+        models.linear_model(models_dir / f"{name}.onnx", seed=seed)
+    daemon = serve(f"[defaults]\nload_timeout_secs = {limit_s}\n")
+
+    def describes(name: str) -> bool:
+        return daemon.request("GET", f"/v2/models/{name}").status == 200
+
+    eventually(lambda: describes("known"), "it has been prepared")
+    for target in ("/v2/models/new", "/v1/models/new/load"):
+        method = "GET" if target.startswith("/v2") else "POST"
+        with ThreadPoolExecutor(1) as pool:
+            held = pool.submit(daemon.request, method, target)
+            (prepare,) = eventually(lambda: preparing(daemon), "the model is being prepared")
+            with processes.frozen(prepare):
+                started = time.monotonic()
+                assert describes("known")
+                assert time.monotonic() - started < limit_s / 2
+                assert held.result(10).status == 503
+            assert "load_timeout_secs" in held.result().body.decode()
+        assert not processes.alive(prepare)
+    eventually(lambda: describes("new"), "another one has prepared it")
 
 
 def limit_cpu(pid: int, seconds: int) -> None:

@@ -94,10 +94,14 @@ class Crew:
         """The model's plan, made now if there is none yet; nothing is loaded.
 
         Raises:
-            SnoozeError: as `PlanStore.ensure`.
+            SnoozeError: as `PlanStore.ensure`, or it takes longer than loading may.
         """
         if self.plan is None:
-            self.plan = await self._around.plans.ensure(self.config.origin, self.config.id)
+            try:
+                async with asyncio.timeout(self.config.load_timeout_secs):
+                    self.plan = await self._around.plans.ensure(self.config.origin, self.config.id)
+            except TimeoutError:
+                raise self.too_slow() from None
         return self.plan
 
     def note_served(self, number: int) -> None:

@@ -243,6 +243,8 @@ class OpenInference:
         return actor
 
     async def _plan(self, actor: ModelActor) -> Plan:
+        if actor.crew.plan is not None:
+            return actor.crew.plan
         # One at a time: a client that asks about every model must not start as many processes.
         async with self._one_by_one:
             return await actor.crew.prepare()
