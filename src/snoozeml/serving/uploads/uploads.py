@@ -101,11 +101,8 @@ class Uploads:
         """
         wish = read_wish(fields, file_name)
         refuse_taken(wish, self._actor(wish.model_id) is not None)
-        try:
-            async with asyncio.timeout(_CHECK_S):
-                checked = await self._check(draft, wish)
-        except TimeoutError:
-            raise DeadlineExceeded(f"the model was not checked within {_CHECK_S:g} s") from None
+        async with _in_time():
+            checked = await self._check(draft, wish)
         try:
             await asyncio.to_thread(draft.sync)
             await self._put_in_place(draft, wish, checked)
@@ -239,7 +236,8 @@ class Uploads:
                 "its place; see what the folder and the configuration say about this id"
             )
         if config.origin != checked:
-            await self._plans.ensure(config.origin, model_id)
+            async with _in_time():
+                await self._plans.ensure(config.origin, model_id)
             await asyncio.to_thread(self._plans.forget, checked)
         return config
 
@@ -270,6 +268,16 @@ class Uploads:
                 f"nothing can be uploaded here: {Path(error.filename or '').name or 'the disk'} "
                 f"cannot be written ({error.strerror})"
             ) from error
+
+
+@asynccontextmanager
+async def _in_time() -> AsyncIterator[None]:
+    """For what a process of ours does, which may hang: others wait behind it."""
+    try:
+        async with asyncio.timeout(_CHECK_S):
+            yield
+    except TimeoutError:
+        raise DeadlineExceeded(f"the model was not checked within {_CHECK_S:g} s") from None
 
 
 def _cannot_be_loaded(error: ModelFailed) -> InvalidInput:
