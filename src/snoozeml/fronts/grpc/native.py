@@ -17,8 +17,9 @@ from snoozeml.errors import SnoozeError
 from snoozeml.fronts.grpc.app import GrpcApp
 from snoozeml.fronts.grpc.backstage import Backstage
 from snoozeml.fronts.grpc.calls import Answer, Asking, Call, Failure, Unary
-from snoozeml.fronts.grpc.limits import CALLS_AT_ONCE, METADATA_BYTES, CallLimits, milliseconds
+from snoozeml.fronts.grpc.limits import CALLS_AT_ONCE, METADATA_BYTES, milliseconds
 from snoozeml.fronts.grpc.status import failure_of
+from snoozeml.fronts.limits import ClientLimits
 from snoozeml.lifecycle.ticket import Outcome
 
 _EVENTS_AT_ONCE: Final = 64
@@ -38,7 +39,7 @@ class NativeServer:
         OSError: the address cannot be had.
     """
 
-    def __init__(self, address: str, limits: CallLimits) -> None:
+    def __init__(self, address: str, limits: ClientLimits) -> None:
         self._front = NativeGrpcFront(
             address,
             [],
