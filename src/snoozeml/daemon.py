@@ -155,8 +155,7 @@ class Daemon:
             registry.apply(self._configuration.models)
             await http.listen(listener)
             if grpc is not None:
-                limit_bytes = server.max_request_bytes
-                await grpc.start(GrpcApp.over(serving, registry, control, authoriser, limit_bytes))
+                await grpc.start(GrpcApp.over(serving, registry, control, authoriser, limits))
             self._shutdown.heed_signals(lambda: tasks.create_task(_refresh(control)))
             self._warn(self._configuration)
             self._announce(address_of(listener), grpc, ready_fd)

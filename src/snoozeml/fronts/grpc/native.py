@@ -110,15 +110,21 @@ class NativeServer:
 
     def _ask(self, call_id: int, asking: Asking, call: Call, body: bytes) -> None:
         """Ask a model; a task for each of these calls would cost a tenth of the loop's time."""
+        held, size_bytes = self._app.held, len(body)
         try:
+            held.check(size_bytes)
             ticket = asking.begin(call, body)
         except Exception as error:  # whatever it is, the client must hear of it
             self._finish(call_id, failure_of(error, call))
             return
+        held.size_bytes += size_bytes
         self._calls[call_id] = ticket.abandon
-        ticket.tell(partial(self._asked, call_id, asking, call))
+        ticket.tell(partial(self._asked, call_id, asking, call, size_bytes))
 
-    def _asked(self, call_id: int, asking: Asking, call: Call, found: Outcome) -> None:
+    def _asked(
+        self, call_id: int, asking: Asking, call: Call, size_bytes: int, found: Outcome
+    ) -> None:
+        self._app.held.size_bytes -= size_bytes
         try:
             if isinstance(found, SnoozeError):
                 outcome: Answer | Failure = failure_of(found, call)
