@@ -15,8 +15,9 @@ import uvloop
 from benchmarks.h2load import INFER
 from snoozeml.fronts.grpc.app import GrpcApp
 from snoozeml.fronts.grpc.calls import Answer, Call
-from snoozeml.fronts.grpc.limits import CallLimits
+from snoozeml.fronts.grpc.held import HeldMessages
 from snoozeml.fronts.grpc.native import NativeServer
+from snoozeml.fronts.limits import ClientLimits
 from snoozeml.lifecycle.channel import Channel
 from snoozeml.wire.frames import Frame, Kind, header
 from snoozeml.worker.reader import FrameReader
@@ -56,8 +57,9 @@ def _echo(sock: socket.socket, answer: bytes) -> None:
 async def _serve(sock: socket.socket) -> None:
     front = _Front()
     front.channel = await Channel.open(sock, front.take, lambda: None)
-    server = NativeServer("127.0.0.1:0", CallLimits(_LARGEST_BYTES))
-    await server.start(GrpcApp({INFER: front.infer}, {}))
+    limits = ClientLimits(request_bytes=_LARGEST_BYTES)
+    server = NativeServer("127.0.0.1:0", limits)
+    await server.start(GrpcApp({INFER: front.infer}, {}, HeldMessages(limits)))
     print(server.address, flush=True)
     await asyncio.Event().wait()
 

@@ -14,18 +14,17 @@ from snoozeml.config.schema import Configuration, ServerConfig
 from snoozeml.errors import SnoozeError
 from snoozeml.fronts.descriptors import affordable
 from snoozeml.fronts.grpc.app import GrpcApp
-from snoozeml.fronts.grpc.limits import CallLimits
 from snoozeml.fronts.grpc.servers import GrpcServer, listen_for_grpc
 from snoozeml.fronts.http.app import HttpApp
 from snoozeml.fronts.http.body import BodyReader
 from snoozeml.fronts.http.guard import Guard
-from snoozeml.fronts.http.limits import ClientLimits
 from snoozeml.fronts.http.server import HttpServer, address_of, bind
 from snoozeml.fronts.http.upload import UploadRoutes
 from snoozeml.fronts.http.v1_infer import V1Infer
 from snoozeml.fronts.http.v1_routes import V1Routes
 from snoozeml.fronts.http.v2_infer import V2Infer
 from snoozeml.fronts.http.v2_routes import V2Routes
+from snoozeml.fronts.limits import ClientLimits
 from snoozeml.fronts.tls import TlsFiles
 from snoozeml.lifecycle import heap
 from snoozeml.lifecycle.accelerators import Nvml
@@ -128,7 +127,8 @@ class Daemon:
         check(self._configuration)
         listener = bind(server.host, server.port)
         connections = affordable(server.max_connections, fronts=1 + server.grpc)
-        grpc = listen_for_grpc(server, CallLimits.of(server, connections), tls)
+        limits = ClientLimits.of(server, connections)
+        grpc = listen_for_grpc(server, limits, tls)
         if remove_orphans(self._configuration):
             self._drafts.sweep()
         async with asyncio.TaskGroup() as tasks:
@@ -150,13 +150,12 @@ class Daemon:
                     V2Routes(guard, OpenInference(serving, registry, control), bodies),
                 ],
             )
-            http = HttpServer(app, ClientLimits.of(server, connections), tls)
+            http = HttpServer(app, limits, tls)
 
             registry.apply(self._configuration.models)
             await http.listen(listener)
             if grpc is not None:
-                limit_bytes = server.max_request_bytes
-                await grpc.start(GrpcApp.over(serving, registry, control, authoriser, limit_bytes))
+                await grpc.start(GrpcApp.over(serving, registry, control, authoriser, limits))
             self._shutdown.heed_signals(lambda: tasks.create_task(_refresh(control)))
             self._warn(self._configuration)
             self._announce(address_of(listener), grpc, ready_fd)

@@ -28,6 +28,7 @@ from snoozeml.fronts.http.guard import Guard
 from snoozeml.fronts.http.upload import UploadRoutes
 from snoozeml.fronts.http.v1_routes import V1Routes
 from snoozeml.fronts.http.v2_routes import V2Routes
+from snoozeml.fronts.limits import ClientLimits
 from snoozeml.serving.auth import Authoriser
 from snoozeml.wire.proto import oip_pb2 as v2
 from snoozeml.wire.proto import snoozeml_pb2 as v1
@@ -267,7 +268,7 @@ def _groups_of_routes() -> set[type]:
 
 
 def test_every_method_of_grpc_is_in_the_table() -> None:
-    app = GrpcApp.over(Mock(), Mock(), Mock(), Authoriser(AuthConfig()), 1)
+    app = GrpcApp.over(Mock(), Mock(), Mock(), Authoriser(AuthConfig()), ClientLimits())
     assert {*app.unary, *app.streaming} <= {row.place for row in GRPC}
     assert {*app.streaming} <= {*STREAMS}
 

@@ -23,12 +23,12 @@ from snoozeml.fronts.grpc.heads import head_of_oip, head_of_v1
 from snoozeml.fronts.http.app import HttpApp
 from snoozeml.fronts.http.body import BodyReader
 from snoozeml.fronts.http.compression import inflate
-from snoozeml.fronts.http.limits import ClientLimits
 from snoozeml.fronts.http.priority import priority_in
 from snoozeml.fronts.http.replies import send_reply
 from snoozeml.fronts.http.request import Request
 from snoozeml.fronts.http.server import HttpServer
 from snoozeml.fronts.http.time_limits import IN_V1, IN_V2
+from snoozeml.fronts.limits import ClientLimits
 from snoozeml.serving.auth import Action, Authoriser, Credentials
 from snoozeml.wire.grpc_v1 import GrpcV1
 from snoozeml.wire.json_v1 import JsonV1

@@ -259,8 +259,9 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
             le=_PEBIBYTE,
             extra={"unit": "bytes"},
             description="What the bodies of all HTTP requests that are not answered yet may take "
-            "together; one of `max_request_bytes` has room in any case. Beyond it, the body that "
-            "has been on its way longest is given up.",
+            "together, and what the messages of all gRPC calls may; one of `max_request_bytes` has "
+            "room in any case. Beyond it, the body that has been on its way longest is given up, "
+            "and a message refused.",
         ),
     ] = 256 * 2**20
     max_connections: Annotated[

@@ -10,9 +10,9 @@ import pytest
 
 from snoozeml.config.schema import ServerConfig
 from snoozeml.fronts.addresses import cannot_listen
-from snoozeml.fronts.grpc.limits import CallLimits
 from snoozeml.fronts.grpc.servers import Library, listen_for_grpc
 from snoozeml.fronts.http.server import bind
+from snoozeml.fronts.limits import ClientLimits
 
 TAKEN = "Address already in use"
 
@@ -43,7 +43,7 @@ def test_a_port_for_grpc_that_is_taken_says_so_once(
     )  # fmt: skip
 
     async def listen() -> None:
-        listen_for_grpc(config, CallLimits.of(config, 10), None)
+        listen_for_grpc(config, ClientLimits.of(config, 10), None)
 
     hint = "(for gRPC; --grpc-port takes another port, --no-grpc none)"
     with pytest.raises(OSError, match=_whole(f"cannot listen on 127.0.0.1:{port}: {TAKEN} {hint}")):

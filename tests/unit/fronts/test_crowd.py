@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from snoozeml.fronts.http.crowd import RESERVE, Crowd
-from snoozeml.fronts.http.limits import ClientLimits, Stage, Transfer
+from snoozeml.fronts.http.limits import Stage, Transfer
+from snoozeml.fronts.limits import ClientLimits
 
 LIMITS = ClientLimits(
     connections=4,

@@ -9,8 +9,10 @@ from typing import Final, Self
 from snoozeml.errors import NotSupported
 from snoozeml.fronts.grpc.calls import Answer, Asking, Call, Failure, Streaming, Unary
 from snoozeml.fronts.grpc.health import HealthCalls
+from snoozeml.fronts.grpc.held import HeldMessages
 from snoozeml.fronts.grpc.inference import InferenceCalls
 from snoozeml.fronts.grpc.status import failure_of
+from snoozeml.fronts.limits import ClientLimits
 from snoozeml.lifecycle.registry import Registry
 from snoozeml.serving.auth import Authoriser
 from snoozeml.serving.control import Control
@@ -43,17 +45,20 @@ class GrpcApp:
     Attributes:
         unary, streaming: handlers by path.
         asking: in two steps, some of those that `unary` has in one.
+        held: what whoever serves them has not answered yet.
     """
 
     def __init__(
         self,
         unary: Mapping[str, Unary],
         streaming: Mapping[str, Streaming],
+        held: HeldMessages,
         asking: Mapping[str, Asking] = MappingProxyType({}),
     ) -> None:
         self.unary: Final = {**unary, **{path: asks.answer for path, asks in asking.items()}}
         self.streaming: Final = streaming
         self.asking: Final = asking
+        self.held: Final = held
 
     @classmethod
     def over(
@@ -62,10 +67,11 @@ class GrpcApp:
         registry: Registry,
         control: Control,
         authoriser: Authoriser,
-        max_request_bytes: int,
+        limits: ClientLimits,
     ) -> Self:
         """Everything that the daemon serves."""
-        calls = InferenceCalls(serving, registry, authoriser, max_request_bytes)
+        held = HeldMessages(limits)
+        calls = InferenceCalls(serving, registry, authoriser, limits.request_bytes, held)
         health = HealthCalls(serving)
         describing = partial(_describing, OpenInference(serving, registry, control), authoriser)
         asking: dict[str, Asking] = {
@@ -82,12 +88,13 @@ class GrpcApp:
             _OIP + "ModelStreamInfer": calls.model_stream_infer,
             _HEALTH + "Watch": health.watch,
         }
-        return cls(unary, streaming, asking)
+        return cls(unary, streaming, held, asking)
 
     async def answer(self, handler: Unary, call: Call, body: bytes) -> Answer | Failure:
         """Answer one message; raises nothing but cancellation."""
         try:
-            return await handler(call, body)
+            with self.held.holding(len(body)):
+                return await handler(call, body)
         except Exception as error:  # whatever it is, the client must hear of it
             return failure_of(error, call)
 

@@ -18,8 +18,8 @@ from asyncio import StreamReader, StreamWriter
 from typing import Final
 
 from snoozeml.fronts.grpc.app import GrpcApp
-from snoozeml.fronts.grpc.limits import CallLimits
 from snoozeml.fronts.grpc.servers import GrpcServer
+from snoozeml.fronts.limits import ClientLimits
 
 _CHUNK_BYTES: Final = 256 * 1024
 
@@ -31,7 +31,7 @@ class Backstage:
         name: of the socket, as the system writes it: a zero byte comes first.
     """
 
-    def __init__(self, app: GrpcApp, limits: CallLimits) -> None:
+    def __init__(self, app: GrpcApp, limits: ClientLimits) -> None:
         self._app = app
         # Of clients that leave without having read their answers we are not told; they look slow.
         # All are on this machine, where size takes no time.

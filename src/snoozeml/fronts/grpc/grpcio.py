@@ -25,8 +25,9 @@ from snoozeml.errors import RequestTimeout
 from snoozeml.fronts.grpc.app import GrpcApp
 from snoozeml.fronts.grpc.calls import Call, Failure, Streaming, Unary
 from snoozeml.fronts.grpc.hanging_up import hang_up
-from snoozeml.fronts.grpc.limits import CALLS_AT_ONCE, METADATA_BYTES, CallLimits, milliseconds
+from snoozeml.fronts.grpc.limits import CALLS_AT_ONCE, METADATA_BYTES, milliseconds
 from snoozeml.fronts.grpc.status import failure_of
+from snoozeml.fronts.limits import ClientLimits
 from snoozeml.fronts.tls import TlsFiles
 from snoozeml.wire.proto import health_pb2, oip_pb2, pool, snoozeml_pb2
 
@@ -68,7 +69,7 @@ class GrpcioServer:
         OSError: the address cannot be had.
     """
 
-    def __init__(self, address: str, limits: CallLimits, tls: TlsFiles | None = None) -> None:
+    def __init__(self, address: str, limits: ClientLimits, tls: TlsFiles | None = None) -> None:
         self._limits = limits
         self._server = grpc.aio.server(options=_options(limits))
         try:
@@ -100,7 +101,7 @@ class GrpcioServer:
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no types
     """An application as grpcio asks for it."""
 
-    def __init__(self, app: GrpcApp, limits: CallLimits) -> None:
+    def __init__(self, app: GrpcApp, limits: ClientLimits) -> None:
         self._app = app
         self._limits = limits
 
@@ -117,7 +118,7 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no t
     async def _unary(self, handler: Unary, _messages: Any, context: Any) -> None:
         call = _call(context)
         try:
-            async with asyncio.timeout(self._limits.transfer_s(self._limits.message_bytes)):
+            async with asyncio.timeout(self._limits.transfer_s(self._limits.request_bytes)):
                 body = await context.read()
         except TimeoutError:
             await _abort(context, failure_of(RequestTimeout(_TOO_SLOW), call))
@@ -150,11 +151,11 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no t
                 await asyncio.get_running_loop().create_future()  # until grpcio has noticed
 
 
-def _options(limits: CallLimits) -> list[tuple[str, int]]:
+def _options(limits: ClientLimits) -> list[tuple[str, int]]:
     """Limits as grpcio knows them; those that are not named here are right as they are."""
     keep_alive_ms, pong_ms = map(milliseconds, (limits.keep_alive_s, limits.transfer_timeout_s))
     return [
-        ("grpc.max_receive_message_length", limits.message_bytes),
+        ("grpc.max_receive_message_length", limits.request_bytes),
         ("grpc.max_send_message_length", -1),  # the handlers see to that
         ("grpc.so_reuseport", 0),  # an address that is in use is an error
         ("grpc.max_allowed_incoming_connections", limits.connections),

@@ -3,12 +3,15 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from typing import Final
 
 from snoozeml.core.request import Codec, InferenceRequest, InferenceResult
-from snoozeml.errors import Internal, InvalidInput, PayloadTooLarge, ShuttingDown, SnoozeError
+from snoozeml.errors import Internal, InvalidInput, ShuttingDown, SnoozeError
 from snoozeml.fronts.grpc.calls import Answer, Call, Metadata, Write
 from snoozeml.fronts.grpc.heads import Head, HeadReader, oip_heads, v1_heads
+from snoozeml.fronts.grpc.held import HeldMessages
+from snoozeml.fronts.grpc.limits import too_large
 from snoozeml.fronts.grpc.room import Room
 from snoozeml.fronts.grpc.status import failure_of, request_id_of
 from snoozeml.fronts.manners import fails_fast
@@ -52,12 +55,18 @@ class InferenceCalls:
     """
 
     def __init__(
-        self, serving: Serving, registry: Registry, authoriser: Authoriser, max_request_bytes: int
+        self,
+        serving: Serving,
+        registry: Registry,
+        authoriser: Authoriser,
+        max_request_bytes: int,
+        held: HeldMessages,
     ) -> None:
         self._serving = serving
         self._authoriser = authoriser
         self._registry = registry
         self._max_bytes = max_request_bytes
+        self._held = held
         self._v1: Final = _Dialect(Codec.GRPC_V1, v1_heads(), lambda answer: answer, _v1_refusal)
         self._oip: Final = _Dialect(
             Codec.OIP_GRPC, oip_heads(), lambda answer: _field(2, answer), _oip_refusal
@@ -80,8 +89,8 @@ class InferenceCalls:
     ) -> None:
         # Who has nothing to show ends here, rather than at each message.
         self._authoriser.check(call.credentials, Action.INFERENCE)
-        room = Room(self._max_bytes)
-        await _Stream(self, dialect, call, write, room).run(messages, self._serving)
+        with closing(Room(self._max_bytes, self._held)) as room:
+            await _Stream(self, dialect, call, write, room).run(messages, self._serving)
 
     def head(self, dialect: _Dialect, call: Call, body: bytes) -> Head:
         """Read what a request says beside its tensors.
@@ -122,12 +131,9 @@ class InferenceCalls:
         )
         return self._serving.submit(request)
 
-    def check_size(self, what: str, size_bytes: int) -> None:
-        if size_bytes > self._max_bytes:
-            raise PayloadTooLarge(
-                f"the {what} has {size_bytes} bytes, more than the limit of {self._max_bytes} "
-                "(max_request_bytes)"
-            )
+    def check_answer(self, result: InferenceResult) -> None:
+        if len(result.body) > self._max_bytes:
+            raise too_large("answer", len(result.body), self._max_bytes)
 
 
 class _Unary:
@@ -138,12 +144,11 @@ class _Unary:
         self._dialect = dialect
 
     def begin(self, call: Call, body: bytes) -> Ticket:
-        self._calls.check_size("message", len(body))
         head = self._calls.head(self._dialect, call, body)
         return self._calls.submit(self._dialect.codec, head, call, body)
 
     def end(self, call: Call, result: InferenceResult) -> Answer:
-        self._calls.check_size("answer", len(result.body))
+        self._calls.check_answer(result)
         return Answer(result.body, _trailing(result, call))
 
     async def answer(self, call: Call, body: bytes) -> Answer:
@@ -188,26 +193,38 @@ class _Stream:
 
     async def _read(self, messages: AsyncIterator[bytes], tasks: asyncio.TaskGroup) -> None:
         async for body in messages:
-            await self._room.enter(len(body))
-            tasks.create_task(self._answer(body))
-            del body  # or it would stay until the next one comes
+            try:
+                await self._room.enter(len(body))
+            except SnoozeError as error:
+                refusal = await self._outcome(body, error)
+                del body
+                await self._send(refusal)
+            else:
+                tasks.create_task(self._answer(body))
+                del body  # or it would stay until the next one comes
+            await self._room.for_another()
 
     async def _answer(self, body: bytes) -> None:
         message, size_bytes = await self._outcome(body), len(body)
         del body
         self._room.answered(size_bytes, len(message))
-        async with self._writing:
-            await self._write(message)
+        await self._send(message)
         self._room.leave(len(message))
 
-    async def _outcome(self, body: bytes) -> bytes:
+    async def _send(self, message: bytes) -> None:
+        async with self._writing:
+            await self._write(message)
+
+    async def _outcome(self, body: bytes, refused: SnoozeError | None = None) -> bytes:
         dialect, request_id = self._dialect, ""
         try:
             head = self._calls.head(dialect, self._call, body)
             request_id = head.id
+            if refused is not None:
+                return dialect.refusal(request_id, refused)  # raised again, it would keep the body
             ticket = self._calls.submit(dialect.codec, head, self._call, body)
             result = await ticket.outcome()
-            self._calls.check_size("answer", len(result.body))
+            self._calls.check_answer(result)
             return dialect.answer(result.body)
         except SnoozeError as error:
             return dialect.refusal(request_id, error)

@@ -17,8 +17,9 @@ from snoozeml.errors import SnoozeError
 from snoozeml.fronts.grpc.app import GrpcApp
 from snoozeml.fronts.grpc.backstage import Backstage
 from snoozeml.fronts.grpc.calls import Answer, Asking, Call, Failure, Unary
-from snoozeml.fronts.grpc.limits import CALLS_AT_ONCE, METADATA_BYTES, CallLimits, milliseconds
+from snoozeml.fronts.grpc.limits import CALLS_AT_ONCE, METADATA_BYTES, milliseconds
 from snoozeml.fronts.grpc.status import failure_of
+from snoozeml.fronts.limits import ClientLimits
 from snoozeml.lifecycle.ticket import Outcome
 
 _EVENTS_AT_ONCE: Final = 64
@@ -38,7 +39,7 @@ class NativeServer:
         OSError: the address cannot be had.
     """
 
-    def __init__(self, address: str, limits: CallLimits) -> None:
+    def __init__(self, address: str, limits: ClientLimits) -> None:
         self._front = NativeGrpcFront(
             address,
             [],
@@ -109,15 +110,21 @@ class NativeServer:
 
     def _ask(self, call_id: int, asking: Asking, call: Call, body: bytes) -> None:
         """Ask a model; a task for each of these calls would cost a tenth of the loop's time."""
+        held, size_bytes = self._app.held, len(body)
         try:
+            held.check(size_bytes)
             ticket = asking.begin(call, body)
         except Exception as error:  # whatever it is, the client must hear of it
             self._finish(call_id, failure_of(error, call))
             return
+        held.size_bytes += size_bytes
         self._calls[call_id] = ticket.abandon
-        ticket.tell(partial(self._asked, call_id, asking, call))
+        ticket.tell(partial(self._asked, call_id, asking, call, size_bytes))
 
-    def _asked(self, call_id: int, asking: Asking, call: Call, found: Outcome) -> None:
+    def _asked(
+        self, call_id: int, asking: Asking, call: Call, size_bytes: int, found: Outcome
+    ) -> None:
+        self._app.held.size_bytes -= size_bytes
         try:
             if isinstance(found, SnoozeError):
                 outcome: Answer | Failure = failure_of(found, call)

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Final
 
+from snoozeml.fronts.grpc.held import HeldMessages
+
 _AT_ONCE: Final = 256
 _FIRST_ANSWERS: Final = 16
 
@@ -14,11 +16,15 @@ class Room:
     far. Until there is one, there are few requests at once.
 
     Args:
-        most_bytes: what they may take together; a request has room in any case when it is alone.
+        most_bytes: what they may take together, and a request at most; it has room in any case
+            when it is alone.
+        held: the requests of all clients, among which those of this stream are counted.
     """
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, held: HeldMessages) -> None:
         self._most_bytes = most_bytes
+        self._held = held
+        self._taken_bytes = 0
         self._requests = 0
         self._answers = 0
         self._held_bytes = 0
@@ -26,15 +32,37 @@ class Room:
         self._freed = asyncio.Event()
 
     async def enter(self, request_bytes: int) -> None:
-        """Wait until there is room for a request; one at a time."""
+        """Wait until there is room for a request that has come; one at a time.
+
+        Raises:
+            Overloaded: the requests of all clients leave none; at once.
+        """
+        self._held.check(request_bytes)
+        self._held.size_bytes += request_bytes
+        self._taken_bytes += request_bytes
         while not self._has_room(request_bytes):
             self._freed.clear()
             await self._freed.wait()
         self._requests += 1
         self._held_bytes += request_bytes
 
+    async def for_another(self) -> None:
+        """Wait until another request may come, whatever its size.
+
+        While requests of this stream are under way, it may only where it will not be refused for
+        those of all clients: it would else ask for more than there is, and be told so.
+        """
+        while self._requests and not self._held.has_room(self._most_bytes):
+            self._freed.clear()
+            await self._freed.wait()
+
+    def close(self) -> None:
+        """The stream is over, and what it has taken and not answered is forgotten."""
+        self._give_back(self._taken_bytes)
+
     def answered(self, request_bytes: int, answer_bytes: int) -> None:
         """A request is forgotten, and its answer is to be read."""
+        self._give_back(request_bytes)
         self._requests -= 1
         self._answers += 1
         self._held_bytes += answer_bytes - request_bytes
@@ -46,6 +74,10 @@ class Room:
         self._answers -= 1
         self._held_bytes -= answer_bytes
         self._freed.set()
+
+    def _give_back(self, request_bytes: int) -> None:
+        self._held.size_bytes -= request_bytes
+        self._taken_bytes -= request_bytes
 
     def _has_room(self, request_bytes: int) -> bool:
         if not self._requests + self._answers:

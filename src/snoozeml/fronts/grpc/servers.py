@@ -11,7 +11,7 @@ from snoozeml.config.keys import ConfigError
 from snoozeml.config.schema import ServerConfig
 from snoozeml.fronts.addresses import cannot_listen, resolve, written
 from snoozeml.fronts.grpc.app import GrpcApp
-from snoozeml.fronts.grpc.limits import CallLimits
+from snoozeml.fronts.limits import ClientLimits
 from snoozeml.fronts.tls import TlsFiles
 
 # It raises what it logs, and the command says it.
@@ -50,7 +50,7 @@ class GrpcServer(Protocol):
 
 
 def listen_for_grpc(
-    config: ServerConfig, limits: CallLimits, tls: TlsFiles | None
+    config: ServerConfig, limits: ClientLimits, tls: TlsFiles | None
 ) -> GrpcServer | None:
     """Take the address for gRPC; None: it is not to be served.
 

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Collection
 from typing import Final, Protocol
 
-from snoozeml.fronts.http.limits import ClientLimits, Stage, Transfer
+from snoozeml.fronts.http.limits import Stage, Transfer
+from snoozeml.fronts.limits import ClientLimits
 from snoozeml.lifecycle.alarm import Alarm
 
 _LOOK_EVERY_S: Final = 1.0

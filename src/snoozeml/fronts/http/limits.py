@@ -1,42 +1,15 @@
-"""What a client may cost: how slow it may be, and how much it may hold."""
+"""How slow a client may be over HTTP, and how large what comes around its bodies."""
 
 from enum import Enum, auto
-from typing import Final, NamedTuple, Self
+from typing import Final
 
-from snoozeml.config.schema import ServerConfig
+from snoozeml.fronts.limits import ClientLimits
 
 LARGEST_HEAD_BYTES: Final = 64 * 1024
 """What a request line and its headers may take together; more than any honest client sends."""
 
 HANG_UP_S: Final = 1.0
 """How long a client that has been refused may be silent before the connection is closed."""
-
-
-class ClientLimits(NamedTuple):
-    """The settings, in seconds and bytes; see their descriptions in the configuration."""
-
-    connections: int = 4096
-    inflight_bytes: int = 256 * 2**20
-    keep_alive_s: float = 60.0
-    header_timeout_s: float = 10.0
-    transfer_timeout_s: float = 30.0
-    bytes_per_s: int = 16 * 2**10
-
-    @classmethod
-    def of(cls, config: ServerConfig, connections: int) -> Self:
-        """Those that are configured.
-
-        Args:
-            connections: what `max_connections` has come to.
-        """
-        return cls(
-            connections=connections,
-            inflight_bytes=max(config.max_inflight_bytes, config.max_request_bytes),
-            keep_alive_s=config.keep_alive_secs,
-            header_timeout_s=config.header_timeout_secs,
-            transfer_timeout_s=config.transfer_timeout_secs,
-            bytes_per_s=config.min_transfer_rate,
-        )
 
 
 class Stage(Enum):
@@ -65,11 +38,8 @@ class Transfer:
         self.moved_bytes = 0
 
     def due_at(self, limits: ClientLimits) -> float:
-        """When the client's time is up.
-
-        What moves buys time, so that any size can pass over a slow line; but a trickle does not.
-        """
+        """When the client's time is up."""
         if self.stage is Stage.HEAD:
             return self.since + limits.header_timeout_s
-        due_at = self.since + limits.transfer_timeout_s + self.moved_bytes / limits.bytes_per_s
+        due_at = self.since + limits.transfer_s(self.moved_bytes)
         return min(due_at, self.heard_at + HANG_UP_S) if self.stage is Stage.HANG_UP else due_at

@@ -6,8 +6,9 @@ from typing import Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from snoozeml.errors import HeadTooLarge, InvalidInput, Overloaded, RequestTimeout
-from snoozeml.fronts.http.limits import LARGEST_HEAD_BYTES, ClientLimits
+from snoozeml.fronts.http.limits import LARGEST_HEAD_BYTES
 from snoozeml.fronts.http.replies import CLOSE, send_error
+from snoozeml.fronts.limits import ClientLimits
 
 _RETRY_AFTER_S: Final = 1.0
 

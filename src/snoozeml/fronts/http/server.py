@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 from snoozeml.fronts.addresses import cannot_listen, resolve, written
 from snoozeml.fronts.http.connection import Connection
 from snoozeml.fronts.http.crowd import Crowd
-from snoozeml.fronts.http.limits import ClientLimits
+from snoozeml.fronts.limits import ClientLimits
 from snoozeml.fronts.tls import TlsFiles
 
 _BACKLOG = 2048
