@@ -169,9 +169,7 @@ class Dispatch:
 
     def receive(self, lane: Lane, frame: Frame) -> None:
         """Hand a worker's answer to whoever waits; what nobody waits for any more is dropped."""
-        lane.owed.discard(frame.id)
-        lane.answered += 1
-        ticket = lane.in_flight.pop(frame.id, None)
+        ticket = lane.take_answer(frame.id)
         if ticket is None:
             return
         if frame.kind == _RESULT:

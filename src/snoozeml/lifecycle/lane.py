@@ -7,6 +7,7 @@ from typing import Protocol
 from snoozeml.lifecycle.ticket import Ticket
 from snoozeml.wire.frames import Kind
 
+_LARGE_BYTES = 64 * 2**20
 _INFER = Kind.INFER  # to look it up in its class takes as long as to compare it
 
 
@@ -31,12 +32,15 @@ class Lane:
 
     Args:
         window: how many requests the worker may hold; about two batches, so that the next one is
-            there when a run ends, and the rest stay where a deadline can still reach them.
+            there when a run ends, and the rest stay where a deadline can still reach them. Once
+            they are large together it gets no more: what is withdrawn from it stays in memory
+            until it has read it, and a worker reads between runs only.
 
     Attributes:
         takes_up_to: number of the last request that the worker still takes; None: there is no last.
         in_flight: those that somebody waits for, by number.
-        owed: numbers of all that the worker has not answered, those that were withdrawn included.
+        owed: sizes in bytes of all that the worker has not answered, those that were withdrawn
+            included, by number.
         answered: how many requests the worker has answered.
         moved_at: monotonic seconds of the last sign of progress: an answer, or the first request
             into empty hands.
@@ -47,11 +51,12 @@ class Lane:
         self.outlet = outlet
         self.window = window
         self.in_flight: dict[int, Ticket] = {}
-        self.owed: set[int] = set()
+        self.owed: dict[int, int] = {}
         self.takes_up_to: int | None = None
         self.answered = 0
         self.moved_at = 0.0
         self._holds_suspect = False
+        self._owed_bytes = 0
 
     @property
     def held(self) -> int:
@@ -68,13 +73,16 @@ class Lane:
         if not self.owed:
             return True
         alone = self._holds_suspect or ticket.blamed
-        return not alone and len(self.owed) < self.window
+        has_room = len(self.owed) < self.window and self._owed_bytes < _LARGE_BYTES
+        return has_room and not alone
 
     def send(self, ticket: Ticket, backlog: int) -> None:
         request = ticket.request
         if not self.owed:
             self.moved_at = time.monotonic()
-        self.owed.add(ticket.id)
+        size_bytes = sum(map(len, request.body))
+        self.owed[ticket.id] = size_bytes
+        self._owed_bytes += size_bytes
         self.in_flight[ticket.id] = ticket
         self._holds_suspect = ticket.blamed > 0
         self.outlet.send(
@@ -86,3 +94,9 @@ class Lane:
             t0=request.arrived_at,
             t1=request.deadline,
         )
+
+    def take_answer(self, number: int) -> Ticket | None:
+        """The worker has answered a request; returns it if somebody still waits for it."""
+        self._owed_bytes -= self.owed.pop(number, 0)
+        self.answered += 1
+        return self.in_flight.pop(number, None)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 
 import msgspec
@@ -81,11 +81,13 @@ class House:
     def drained(self, number: int) -> None:
         self.reports.append("drained")
 
-    def submit(self, timeout_s: float = 60.0, priority: int = 0) -> Ticket:
+    def submit(
+        self, timeout_s: float = 60.0, priority: int = 0, body: Sequence[bytes] = (b"{}",)
+    ) -> Ticket:
         now = asyncio.get_running_loop().time()
         due = now + timeout_s
         return self.dispatch.submit(
-            InferenceRequest("iris", Codec.JSON_V1, [b"{}"], now, due, priority=priority)
+            InferenceRequest("iris", Codec.JSON_V1, body, now, due, priority=priority)
         )
 
     def open(self, window: int = 2, number: int = 1) -> Outlet:
@@ -188,6 +190,22 @@ async def test_caller_that_leaves_frees_its_place_once_the_worker_lets_go() -> N
     assert outlet.sent[-1] == (Kind.INFER, last.id)
     with pytest.raises(Cancelled):
         await queued.outcome()
+
+
+@on_a_loop
+async def test_a_worker_gets_no_more_while_it_has_much_to_read() -> None:
+    house = House()
+    outlet = house.open(window=10)
+    half = bytes(32 * 2**20)
+    large = [house.submit(body=[half, half]) for _ in range(2)]
+    small = house.submit()
+    large[0].abandon()  # it stays in the socket all the same
+    assert outlet.inferred == [large[0].id]
+    assert house.dispatch.queue_depth == 2
+    house.answer(large[0])
+    assert outlet.inferred == [ticket.id for ticket in large]
+    house.answer(large[1])
+    assert outlet.inferred[-1] == small.id
 
 
 @on_a_loop
