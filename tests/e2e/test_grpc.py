@@ -193,6 +193,7 @@ def test_a_call_that_is_cancelled_leaves_the_queue(over_grpc: Daemon, client: Cl
 
 
 def test_a_stream_answers_as_answers_come(client: Client) -> None:
+    client.infer("iris", tensor("X", ROWS))  # or it would have to be woken first
     slow = burn(400, parameters={"id": "slow"})
     quick = request("iris", tensor("X", ROWS), parameters={"id": "quick"})
     wrong = request("absent", parameters={"id": "wrong"})

@@ -299,7 +299,7 @@ WRONG: dict[str, tuple[Body, str]] = {
     "another shape": (wrong_binary(shape=[2, 4]), "shape mismatch"),
     "a negative shape": (wrong_binary(shape=[-1, 4]), "never negative"),
     "a shape that overflows": (wrong_binary(shape=[2**62, 4]), "shape mismatch"),
-    "a shape beyond integers": (wrong_binary(shape=[2**80, 4]), "shape mismatch"),
+    "a shape beyond integers": (wrong_binary(shape=[2**80, 4]), "<= 9223372036854775807"),
     "another datatype": (wrong_binary(datatype="FP64"), "shape mismatch"),
     "text": (wrong_binary(datatype="BYTES"), "wants FP32"),
     "an unknown datatype": (wrong_binary(datatype="FP8"), "unknown datatype"),
