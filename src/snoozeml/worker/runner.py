@@ -209,7 +209,7 @@ class Runner:
         _compare(self._layout.split(asked, result, parts)[1], together, asked)
 
     def _infer_copy(self, inputs: Tensors, names: Sequence[str]) -> Sequence[Array]:
-        """Like `_infer`, for rows that will be run once more: the model's code may work in place."""
+        """Like `_infer`, for rows that may be run again: the model's code may work in place."""
         return self._infer({name: array.copy() for name, array in inputs.items()}, names)
 
     def _infer(self, inputs: Tensors, names: Sequence[str]) -> Sequence[Array]:
