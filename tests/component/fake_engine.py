@@ -67,6 +67,16 @@ def _numbers_rows(inputs: Tensors, results: dict[str, Array]) -> None:
     results["label"] = np.arange(len(results["y"]))
 
 
+def _adds_up_rows(inputs: Tensors, results: dict[str, Array]) -> None:
+    results["y"] = results["y"].cumsum(axis=0)
+
+
+def _works_in_place(inputs: Tensors, results: dict[str, Array]) -> None:
+    for array in inputs.values():
+        array *= 2
+    results["y"] = results["y"] - results["y"].mean(axis=0)
+
+
 def _loses_a_row(inputs: Tensors, results: dict[str, Array]) -> None:
     results["y"] = results["y"][: max(len(results["y"]) - 1, 1)]
 
@@ -113,6 +123,8 @@ MISBEHAVIOURS: Final[dict[str, Misbehave]] = {
     "well": _well,
     "mixes rows": _mixes_rows,
     "numbers rows": _numbers_rows,
+    "adds up rows": _adds_up_rows,
+    "works in place": _works_in_place,
     "loses a row": _loses_a_row,
     "answers one number": _answers_one_number,
     "takes one row": _takes_one_row,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from msgspec.structs import replace
@@ -374,17 +374,65 @@ def test_the_other_process_goes_with_the_worker_whatever_it_is_doing(folder: Pat
         _until_gone(pid)
 
 
+FORKING: Final = """
+if not (folder / "pid").exists():
+    pid = os.fork()
+    if pid == 0:
+        os.setsid() if "SESSION" in os.environ else None
+        time.sleep(60)
+        os._exit(0)
+    (folder / "pid").write_text(str(pid))
+while inputs["x"][0] == 7:
+    time.sleep(1)
+return {"y": inputs["x"]}
+"""
+
+
+@pytest.mark.parametrize("session", [{}, {"SESSION": "own"}], ids=["same session", "session"])
+@EVERYWHERE
+@pytest.mark.parametrize("how", ["asked to leave", "left alone", "left alone in a run"])
+def test_processes_that_the_model_has_started_go_with_the_worker(
+    folder: Path,
+    manifest: dict[str, Any],
+    session: dict[str, str],
+    how: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in session.items():
+        monkeypatch.setenv(name, value)
+    python_model(
+        folder,
+        FORKING,
+        head="import os, pathlib, time; folder = pathlib.Path(__file__).parent",
+        **manifest,
+    )
+    with serving(folder) as at:
+        at.infer(x(1))
+        pid = int((folder / "pid").read_text())
+        if how == "asked to leave":
+            at.queue(Kind.STOP)
+        elif how == "left alone in a run":
+            at.ask(x(7))
+        at.flush()
+        time.sleep(0.05)
+        if how != "asked to leave":
+            at.sock.close()
+        assert at.ended() == (1 if how == "left alone in a run" else 0)
+        assert not _runs(pid)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def _until_gone(pid: int) -> None:
     ends_at = time.monotonic() + LONG_S
-    while time.monotonic() < ends_at:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except FileNotFoundError:
-            return
-        if state == "Z":  # nobody here reaps it, but it has ended
-            return
+    while _runs(pid):
+        assert time.monotonic() < ends_at, f"process {pid} is still there"
         time.sleep(0.01)
-    raise AssertionError(f"process {pid} is still there")
 
 
 def test_variables_and_threads_are_set_before_the_code_runs(folder: Path) -> None:

@@ -11,6 +11,7 @@ from e2e.daemon import Daemon
 INFER = "/v1/models/echo/infer"
 BODY = infer_body(tensor("x", [1, 1], [7]))
 ANSWER = {"y": [7.0]}
+CODED = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: "
 
 
 def _chunked(body: bytes, size: int = 10) -> bytes:
@@ -79,6 +80,43 @@ def test_chunked_bodies(awake: Daemon) -> None:
         for _ in range(2):
             connection.send(_chunked_request(BODY))
             assert connection.reply().outputs() == ANSWER
+
+
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        ("GET / HTTP/1.1\r\n", "one Host header"),
+        ("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n", "one Host header"),
+        ("GET / HTTP/1.0\r\nHost: a\r\nhost: b\r\n", "one Host header"),
+        (f"{CODED}gzip, chunked\r\n", "chunked, once"),
+        (f"{CODED}identity\r\n", "chunked, once"),
+        (f"{CODED}chunked, chunked\r\n", "not a valid HTTP/1.1 request"),
+        (f"{CODED}chunked\r\nTransfer-Encoding: chunked\r\n", "not a valid HTTP/1.1 request"),
+    ],
+)
+def test_a_head_that_could_be_taken_for_another_is_refused(
+    awake: Daemon, head: str, words: str
+) -> None:
+    with awake.connect() as connection:
+        connection.send(f"{head}\r\n".encode() + _chunked(BODY))
+        reply = connection.reply()
+        assert (reply.status, reply.json()["code"]) == (400, "invalid_input")
+        assert words in reply.json()["error"]
+        assert connection.ended()
+
+
+def test_a_host_may_be_empty_and_a_coding_in_capitals(awake: Daemon) -> None:
+    with awake.connect() as connection:
+        head = f"POST {INFER} HTTP/1.1\r\nHost:\r\nTransfer-Encoding: Chunked \r\n\r\n"
+        connection.send(head.encode() + _chunked(BODY))
+        assert connection.reply().outputs() == ANSWER
+
+
+def test_options_may_ask_about_the_whole_server(awake: Daemon) -> None:
+    with awake.connect() as connection:
+        reply = connection.request("OPTIONS", "*")
+        assert (reply.status, reply.body) == (204, b"")
+        assert reply.headers["allow"] == "GET, HEAD, OPTIONS, POST"
 
 
 def test_expect_100_continue(awake: Daemon) -> None:

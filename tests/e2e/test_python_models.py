@@ -207,6 +207,42 @@ def test_nothing_is_left_when_the_daemon_is_killed(serve: Serve, models_dir: Pat
     eventually(lambda: not processes.alive(child), "the process is gone")
 
 
+SESSION = f"""
+    if not hasattr(self, "pid"):
+        ready, write = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.setsid()
+            kept = b"x" * {64 * MIB}
+            os.write(write, b"!")
+            time.sleep(60)
+            os._exit(0)
+        os.read(ready, 1)
+    while inputs["x"][0, 0] == 7:
+        time.sleep(1)
+    return {{"y": inputs["x"] * 0 + self.pid}}
+    """
+
+
+@pytest.mark.parametrize("how", ["unloaded", "hung", "orphaned"])
+def test_what_the_model_has_started_in_a_session_of_its_own_goes_too(
+    serve: Serve, models_dir: Path, how: str
+) -> None:
+    python_model(models_dir / "own", SESSION, head="import os, time")
+    daemon = serve("[defaults]\nexec_timeout_secs = 1\n")
+    child = int(daemon.infer("own", x(1)).outputs()["y"][0])
+    assert daemon.model("own")["memory_bytes"] > 64 * MIB
+    if how == "unloaded":
+        assert daemon.control("own", "unload")["freed_bytes"] > 64 * MIB
+        assert not processes.alive(child)
+    elif how == "hung":
+        assert daemon.infer("own", x(7)).status == 503
+        assert not processes.alive(child)
+    else:
+        daemon.send_signal(SIGKILL)
+        eventually(lambda: not processes.alive(child), "the process is gone")
+
+
 def test_what_the_code_prints_is_in_the_log(serve: Serve, models_dir: Path) -> None:
     python_model(models_dir / "own", 'print("hello from predict"); return {"y": 1}', batching=False)
     daemon = serve()

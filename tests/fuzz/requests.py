@@ -329,8 +329,9 @@ _PLAIN: Final = (
     b'Content-Type: application/json\r\nX-Request-Id: 7\r\n\r\n{"a": 1}'
 )
 _PIPELINED: Final = (
-    b'POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n4;a=b\r\n{"a"\r\n4\r\n: 1}\r\n'
-    b"0\r\nX: y\r\n\r\nPOST /y HTTP/1.1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b'4;a=b\r\n{"a"\r\n4\r\n: 1}\r\n0\r\nX: y\r\n\r\n'
+    b"POST /y HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 )
 _ZIPPED: Final = (
     b"POST /z HTTP/1.0\r\nContent-Encoding: deflate\r\nContent-Length: 12\r\n\r\n"

@@ -32,7 +32,7 @@ from snoozeml.lifecycle.errands import Fields, run_errand
 
 _log = logging.getLogger("snoozeml.prepare")
 
-_PLAN_VERSION: Final = 5
+_PLAN_VERSION: Final = 6
 """Goes up whenever plans of an earlier version should not be used any more."""
 
 _UNPREPARED_LIFE_S: Final = 3600.0

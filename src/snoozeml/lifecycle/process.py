@@ -10,6 +10,7 @@ import sys
 from collections import deque
 from typing import Final, Protocol, cast
 
+from snoozeml.lifecycle.memory import family
 from snoozeml.lifecycle.printed import printed
 
 _log = logging.getLogger("snoozeml.worker")
@@ -161,6 +162,15 @@ def kill_group(pid: int) -> None:
     """SIGKILL a process that was started as leader of its own group, and whatever it started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
+
+
+def kill_worker(pid: int) -> None:
+    """SIGKILL a worker that runs, its group, and those of its family that have left the group."""
+    relatives = family(pid)
+    kill_group(pid)
+    for one in relatives:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(one, signal.SIGKILL)
 
 
 class ExecProcess:

@@ -12,7 +12,7 @@ from snoozeml.core.plan import WorkerFailure, WorkerReady, WorkerSpec
 from snoozeml.errors import ModelFailed, from_code
 from snoozeml.lifecycle import heap
 from snoozeml.lifecycle.channel import LARGEST_FRAME_BYTES, Channel
-from snoozeml.lifecycle.process import Launcher, Process, describe_exit, kill_group
+from snoozeml.lifecycle.process import Launcher, Process, describe_exit, kill_group, kill_worker
 from snoozeml.wire.frames import Frame, Kind
 
 _log = logging.getLogger("snoozeml.worker")
@@ -94,7 +94,7 @@ class Worker:
             worker.channel.send_struct(Kind.START, spec)
             worker.ready = await worker._until_loaded(spec.model_id)
         except BaseException:
-            kill_group(worker.pid)
+            worker.kill()
             await asyncio.shield(worker.exited)
             raise
         return worker
@@ -109,12 +109,13 @@ class Worker:
                 _STOP_TIMEOUT_S,
                 extra={"fields": {"pid": self.pid}},
             )
-            kill_group(self.pid)
+            self.kill()
             await self.exited
 
     def kill(self) -> None:
         """End it at once; `exited` tells when it is gone."""
-        kill_group(self.pid)
+        if not self.exited.done():
+            kill_worker(self.pid)
 
     @property
     def last_output(self) -> deque[str]:
@@ -150,7 +151,7 @@ class Worker:
             await asyncio.wait([exit_seen, lost], return_when=asyncio.FIRST_COMPLETED)
             _, late = await asyncio.wait([exit_seen, lost], timeout=_EXIT_TIMEOUT_S)
             if exit_seen in late:
-                kill_group(self.pid)
+                kill_worker(self.pid)
             status = await exit_seen
             kill_group(self.pid)  # whatever it started and left behind
             if lost in late:

@@ -24,6 +24,7 @@ from snoozeml.prepare.session import (
 )
 from snoozeml.prepare.signature import read_signature
 from snoozeml.prepare.source import Source, read_source
+from snoozeml.prepare.tables import with_bounds
 from snoozeml.prepare.trials import trials_of
 
 
@@ -103,7 +104,7 @@ def _plain_plan(source: Source, because: str) -> Plan:
 
 
 def _describe(session: Session, source: Source) -> tuple[Signature, Batching]:
-    signature = read_signature(session, source.unranked_inputs)
+    signature = with_bounds(read_signature(session, source.unranked_inputs), source.table_sizes)
     with trials_of(session, signature) as trials:
         found, batching = find_batching(signature, trials.rows)
         if batching == "merge":

@@ -1,8 +1,8 @@
 """A model as it lies on disk: read once, checked, and recognised by its content."""
 
 import stat
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b, file_digest
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from onnx import ModelProto
 from snoozeml.core.plan import FileStamp
 from snoozeml.errors import ModelFailed
 from snoozeml.prepare.external_data import external_files
+from snoozeml.prepare.tables import table_sizes
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,14 @@ class Source:
         stamps: of all files that make up the model; taken before any of them was read.
         content: digest of all these files.
         unranked_inputs: names of an ONNX graph's inputs that do not say how many axes they have.
+        table_sizes: of an ONNX graph's inputs that are indices into a table, by name.
     """
 
     path: Path
     stamps: tuple[FileStamp, ...]
     content: bytes
     unranked_inputs: frozenset[str] = frozenset()
+    table_sizes: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, path: Path, files: Sequence[Path]) -> "Source":
@@ -96,6 +99,7 @@ def _read(path: Path) -> Source:
             for value in model.graph.input
             if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape")
         ),
+        table_sizes=table_sizes(model),
     )
 
 

@@ -26,6 +26,7 @@ from snoozeml.worker.open_rows import layout_of
 from snoozeml.worker.pacing import AdaptivePace, FixedPace, Pace
 from snoozeml.worker.packing import Packing
 from snoozeml.worker.reader import FrameReader
+from snoozeml.worker.relatives import end_relatives
 from snoozeml.worker.rows import Measures
 from snoozeml.worker.runner import Runner
 
@@ -55,9 +56,12 @@ def serve(sock: socket.socket, load: LoadEngine = load_engine) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the daemon
     signal.signal(signal.SIGTERM, lambda *_: _stop_reading(sock))
-    # The daemon may go away at any moment; then nobody is left to answer.
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        _serve(sock, load)
+    try:
+        # The daemon may go away at any moment; then nobody is left to answer.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            _serve(sock, load)
+    finally:
+        end_relatives()
 
 
 def _stop_reading(sock: socket.socket) -> None:
@@ -75,6 +79,7 @@ def _leave_with_daemon(sock: socket.socket) -> None:
     hang_up.register(sock, 0)  # a hang-up is reported without being asked for
     hang_up.poll()
     time.sleep(_ORPHAN_S)
+    end_relatives()
     os._exit(1)
 
 

@@ -17,7 +17,8 @@ from snoozeml.worker.limits import Limits
 from snoozeml.worker.rows import OutputWithoutRows, RowLayout
 
 _VERIFIED_BATCHES: Final = 3
-"""The first merged batches, of which one request is run alone as well, and compared."""
+"""The first merged batches, of which one request is run alone as well, and compared; and as many of
+the first requests that are cut, of which rows on either side of a cut are run together as well."""
 
 
 class Runner:
@@ -50,6 +51,8 @@ class Runner:
         rows = 1 if self._is_row_by_row else spec.max_batch_size
         self._limits = Limits(rows, spec.max_batch_tokens)
         self._to_verify = _VERIFIED_BATCHES
+        self._has_single_rows: Final = spec.max_batch_size == 1
+        self._cuts_to_verify = 0 if self._is_row_by_row else _VERIFIED_BATCHES
         self._has_given_up = False
 
     @property
@@ -139,12 +142,7 @@ class Runner:
         rows do to each other, has reached it.
         """
         asked = request.inference.outputs
-        alone, names = self._infer(request.inference.inputs, asked), names_of(result, asked)
-        if names_of(alone, names) != names:
-            raise OutputWithoutRows("outputs differ from run to run")
-        for name, batched, single in zip(names, result, alone, strict=True):
-            if not agree(batched, single):
-                raise OutputWithoutRows(f"output {name!r} of a row depends on the rows beside it")
+        _compare(result, self._infer(request.inference.inputs, asked), asked)
 
     def _alone(self, request: Pending) -> Answer:
         try:
@@ -183,10 +181,36 @@ class Runner:
         rows = [min(most, request.rows - start) for start in starts]
         inputs, names = request.inference.inputs, request.inference.outputs
         pieces = [
-            self._infer(self._layout.cut(inputs, start, start + n), names)
+            self._infer_copy(self._layout.cut(inputs, start, start + n), names)
             for start, n in zip(starts, rows, strict=True)
         ]
-        return Answer(self._layout.join(names, pieces, rows), most)
+        result = self._layout.join(names, pieces, rows)
+        may_pair = self._has_single_rows and not request.length
+        if self._cuts_to_verify and (most > 1 or may_pair):
+            self._cuts_to_verify -= 1
+            self._verify_cut(request, result, most)
+        return Answer(result, most)
+
+    def _verify_cut(self, request: Pending, result: Sequence[Array], most: int) -> None:
+        """Run rows on either side of the first cut together, and compare.
+
+        Not the whole request: it need not fit into memory. Where one row is a batch, two are run;
+        but not where that has become so for lack of memory, or because rows are that long.
+        """
+        start = most // 2
+        stop = min(start + max(most, 2), request.rows)
+        inputs, asked = request.inference.inputs, request.inference.outputs
+        spans = (0, start), (start, stop), (stop, request.rows)
+        parts = [self._layout.cut(inputs, *span) for span in spans]
+        try:
+            together = self._infer_copy(parts[1], asked)
+        except Exception:  # what may not run together is cut with reason
+            return
+        _compare(self._layout.split(asked, result, parts)[1], together, asked)
+
+    def _infer_copy(self, inputs: Tensors, names: Sequence[str]) -> Sequence[Array]:
+        """Like `_infer`, for rows that may be run again: the model's code may work in place."""
+        return self._infer({name: array.copy() for name, array in inputs.items()}, names)
 
     def _infer(self, inputs: Tensors, names: Sequence[str]) -> Sequence[Array]:
         outputs = self._engine.infer(self._layout.complete(inputs), names)
@@ -199,6 +223,16 @@ class Runner:
                 f" where its signature says {', '.join(map(str, wanted))}"
             )
         return outputs
+
+
+def _compare(batched: Sequence[Array], alone: Sequence[Array], asked: Sequence[str]) -> None:
+    """Raises OutputWithoutRows: these are not the same outputs."""
+    names = names_of(batched, asked)
+    if names_of(alone, names) != names:
+        raise OutputWithoutRows("outputs differ from run to run")
+    for name, one, other in zip(names, batched, alone, strict=True):
+        if not agree(one, other):
+            raise OutputWithoutRows(f"output {name!r} of a row depends on the rows beside it")
 
 
 def _lacked_memory(answer: Answer) -> bool:

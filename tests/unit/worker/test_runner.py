@@ -3,112 +3,33 @@
 import gc
 import re
 import weakref
-from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from component.fake_engine import SIGNATURE, FakeEngine
-from snoozeml.core.plan import Plan, WorkerFailure, WorkerSpec
-from snoozeml.core.tensors import Batching, Signature
+from snoozeml.core.plan import WorkerFailure
+from snoozeml.core.tensors import Signature
 from snoozeml.errors import InferenceFailed, OutOfMemory
-from snoozeml.wire.tensors import Array, Inference, Tensors
+from snoozeml.wire.tensors import Array
 from snoozeml.worker.agreement import agree
-from snoozeml.worker.answers import Answer
-from snoozeml.worker.batcher import Pending
 from snoozeml.worker.limits import Limits
 from snoozeml.worker.rows import RowLayout
-from snoozeml.worker.runner import Runner
-
-MAX_ROWS = 8
-MAX_TOKENS = 64
-LAYOUT = RowLayout(SIGNATURE)
-ALL = ("y", "next_state", "label")
-
-
-def runner(
-    engine: FakeEngine,
-    batching: Batching = "merge",
-    signature: Signature = SIGNATURE,
-    notices: list[WorkerFailure] | None = None,
-) -> Runner:
-    plan = Plan(
-        format="onnx",
-        graph="",
-        prepared=True,
-        signature=signature,
-        batching=batching,
-        weights_bytes=0,
-    )
-    spec = WorkerSpec(
-        model_id="fake",
-        plan=plan,
-        device="cpu",
-        max_batch_size=MAX_ROWS,
-        max_batch_tokens=MAX_TOKENS,
-        max_batch_delay_s=0,
-        batching="adaptive",
-        threads=1,
-    )
-    return Runner(spec, engine, RowLayout(signature), [] if notices is None else notices)
-
-
-def request(
-    rows: int, columns: int = 3, *, seed: int = 0, scale: float = 2, outputs: Sequence[str] = ALL
-) -> Pending:
-    """A request with values of its own; `x` is not negative."""
-    rng = np.random.default_rng(seed)
-    inputs = {
-        "x": rng.random((rows, columns), np.float32),
-        "state": rng.random((2, rows), np.float32),
-        "scale": np.array(scale, np.float32),
-    }
-    return pending(inputs, tuple(outputs))
-
-
-def pending(inputs: Tensors, outputs: tuple[str, ...] = ALL) -> Pending:
-    measures = LAYOUT.measure(inputs, outputs)
-    return Pending(0, 1, 0.0, 0.0, Inference(inputs, outputs), *measures)
-
-
-RAGGED = Signature(
-    tuple(
-        msgspec.structs.replace(s, ragged_axis=1 if s.name == "x" else None)
-        for s in SIGNATURE.inputs
-    ),
-    tuple(
-        msgspec.structs.replace(s, ragged_axis=1 if s.name == "y" else None)
-        for s in SIGNATURE.outputs
-    ),
+from unit.worker.running import (
+    ALL,
+    LAYOUT,
+    MAX_ROWS,
+    MAX_TOKENS,
+    RAGGED,
+    assert_equal,
+    failure,
+    ragged,
+    request,
+    runner,
 )
-"""The same model, whose `x` and `y` may have any number of columns."""
-
-
-def ragged(rows: int, columns: int, seed: int = 0) -> Pending:
-    """A request without `label`, which padding would change."""
-    layout = RowLayout(RAGGED)
-    inputs, outputs = request(rows, columns, seed=seed).inference.inputs, ("y", "next_state")
-    return Pending(0, 1, 0.0, 0.0, Inference(inputs, outputs), *layout.measure(inputs, outputs))
-
-
-def results(answer: Answer) -> Sequence[Array]:
-    assert not isinstance(answer.result, WorkerFailure), answer.result.message
-    rows = answer.rows
-    return answer.result if rows is None else [array[rows] for array in answer.result]
-
-
-def failure(answer: Answer) -> WorkerFailure:
-    assert isinstance(answer.result, WorkerFailure)
-    return answer.result
-
-
-def assert_equal(answer: Answer, alone: Sequence[Array]) -> None:
-    for got, wanted in zip(results(answer), alone, strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-6, strict=True)
 
 
 def test_a_batch_is_one_run_along_every_batch_axis() -> None:
@@ -241,40 +162,6 @@ def test_values_that_are_not_numbers_agree_with_themselves() -> None:
     assert subject.limits.rows == MAX_ROWS
 
 
-@pytest.mark.parametrize("rows", [MAX_ROWS, MAX_ROWS + 1, 3 * MAX_ROWS])
-def test_a_large_request_runs_in_pieces(rows: int) -> None:
-    engine = FakeEngine()
-    sent = request(rows)
-    (answer,) = runner(engine).run([sent])
-    assert max(engine.runs) == answer.batch_rows == MAX_ROWS
-    assert sum(engine.runs) == rows
-    assert_equal(answer, FakeEngine().infer(sent.inference.inputs, ALL))
-
-
-def test_pieces_that_lose_rows_are_never_put_together() -> None:
-    engine = FakeEngine("loses a row")
-    subject = runner(engine)
-    sent = request(MAX_ROWS + 1)
-    (answer,) = subject.run([sent])
-    assert_equal(answer, FakeEngine("loses a row").infer(sent.inference.inputs, ALL))
-    assert subject.limits.rows == 1
-
-
-def test_row_by_row_every_row_is_a_run() -> None:
-    engine = FakeEngine("takes one row")
-    sent = request(5)
-    (answer,) = runner(engine, "row_by_row").run([sent])
-    assert engine.runs == [1] * 5
-    assert answer.batch_rows == 1
-    assert_equal(answer, FakeEngine().infer(sent.inference.inputs, ALL))
-
-
-def test_row_by_row_an_output_without_rows_fails() -> None:
-    (answer,) = runner(FakeEngine("answers one number"), "row_by_row").run([request(2)])
-    assert failure(answer).code == InferenceFailed.code
-    assert "one row at a time" in failure(answer).message
-
-
 rows_of_requests = st.lists(st.integers(1, 4), min_size=1, max_size=5)
 
 
@@ -380,21 +267,6 @@ def test_of_different_lengths_the_one_that_was_padded_most_is_verified() -> None
         )
     assert engine.runs == [4, 2, 1, 2, 1]
     assert [notice.code for notice in notices] == ["unbatchable"]
-
-
-def test_a_large_request_of_long_rows_is_cut_by_tokens() -> None:
-    engine = FakeEngine()
-    sent = ragged(5, 30)
-    (answer,) = runner(engine, signature=RAGGED).run([sent])
-    assert (engine.runs, answer.batch_rows) == ([2, 2, 1], 2)
-    assert_equal(answer, FakeEngine().infer(sent.inference.inputs, sent.inference.outputs))
-
-
-def test_a_row_longer_than_a_batch_runs_all_the_same() -> None:
-    engine = FakeEngine()
-    (answer,) = runner(engine, signature=RAGGED).run([ragged(2, MAX_TOKENS + 1)])
-    assert engine.runs == [1, 1]
-    assert results(answer)[0].shape == (2, MAX_TOKENS + 1)
 
 
 def test_what_lacks_memory_teaches_a_limit_of_tokens_where_rows_have_a_length() -> None:

@@ -113,16 +113,21 @@ async def _send_http_exception(
     error: HTTPException, request: Request, scope: Scope, send: Send
 ) -> None:
     method, path = scope["method"], scope["path"]
+    if (method, path) == ("OPTIONS", "*"):  # the server as a whole: RFC 9110, section 9.3.7
+        await _send_allowed(send, [(b"allow", b"GET, HEAD, OPTIONS, POST")])
+        return
     if error.status_code != HTTPStatus.METHOD_NOT_ALLOWED:
         await send_error(send, NotFound(f"there is nothing at {path}; see /"), request.id)
         return
     allowed = ", ".join(sorted((error.headers or {})["Allow"].split(", ")))
     allow: Headers = [(b"allow", f"{allowed}, OPTIONS".encode())]
     if method == "OPTIONS":
-        await send(
-            {"type": "http.response.start", "status": HTTPStatus.NO_CONTENT, "headers": allow}
-        )
-        await send({"type": "http.response.body", "body": b""})
+        await _send_allowed(send, allow)
         return
     refusal = MethodNotAllowed(f"{path} does not take {method}, only {allowed}")
     await send_error(send, refusal, request.id, allow)
+
+
+async def _send_allowed(send: Send, allow: Headers) -> None:
+    await send({"type": "http.response.start", "status": HTTPStatus.NO_CONTENT, "headers": allow})
+    await send({"type": "http.response.body", "body": b""})

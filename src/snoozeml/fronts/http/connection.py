@@ -109,16 +109,32 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if self._is_hanging_up:
             raise ValueError("a request behind one that was refused")
-        # The parser would take the body for the other protocol's first words.
-        if self.parser.should_upgrade() and any(name in _BODY_FOLLOWS for name, _ in self.headers):
-            self._refusal = refusals.NO_UPGRADE
-            raise ValueError("an upgrade beside a body")  # ends in `send_400_response`
+        refusal = self._why_unclear()
+        if refusal is not None:
+            self._refusal = refusal
+            raise ValueError("a head that is not clear")  # ends in `send_400_response`
         super().on_headers_complete()
         self._unset_keepalive_if_required()  # set in vain at the end of a body that was refused
         if not self.pipeline:
             self._served = self.cycle
         self._held.begin()
         self._body_bytes = 0
+
+    def _why_unclear(self) -> SnoozeError | None:
+        """What could be understood in another way by a proxy, or by the parser itself.
+
+        See RFC 9112, sections 3.2 and 6.1.
+        """
+        names = [name for name, _ in self.headers]
+        hosts = names.count(b"host")
+        if hosts != 1 and (hosts or self.parser.get_http_version() == "1.1"):
+            return refusals.NOT_ONE_HOST
+        if b"transfer-encoding" in names and not _is_chunked(self.headers):
+            return refusals.NOT_CHUNKED
+        # The parser would take the body for the other protocol's first words.
+        if self.parser.should_upgrade() and not _BODY_FOLLOWS.isdisjoint(names):
+            return refusals.NO_UPGRADE
+        return None
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.cycle is None or self.cycle.scope is not self.scope:  # else it is a trailer
@@ -340,6 +356,12 @@ class Connection(HttpToolsProtocol):
         cycle.message_event.set()
         if self.on_gone is not None:
             self.on_gone()
+
+
+def _is_chunked(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a body comes in chunks, and in nothing else."""
+    codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
+    return codings == [b"chunked"]
 
 
 def _head(status: int, headers: Iterable[tuple[bytes, bytes]], body_bytes: int) -> bytes:

@@ -26,6 +26,11 @@ NOT_HTTP: Final = InvalidInput(
 NO_UPGRADE: Final = InvalidInput(
     "this server speaks HTTP/1.1 only; send a request with a body without the Upgrade header"
 )
+NOT_ONE_HOST: Final = InvalidInput("a request of HTTP/1.1 has one Host header, no more and no less")
+NOT_CHUNKED: Final = InvalidInput(
+    "the only transfer-encoding that this server takes is chunked, once; to compress a body, use "
+    "content-encoding"
+)
 HEAD_TOO_LARGE: Final = HeadTooLarge(
     f"what comes around the body (request line, headers, chunk sizes, trailers) is larger than the "
     f"limit of {LARGEST_HEAD_BYTES} bytes"

@@ -40,7 +40,7 @@ def convert(graph: Path, weights_folder: Path, signature: Signature, folder: Pat
     load_external_data_for_model(model, str(weights_folder))
     if model.ByteSize() > _LARGEST_BYTES:
         raise ModelFailed("precision 'int8' is for models below 2 GB; use 'fp32'")
-    quantised = quantise(model, made_up_requests(model, signature))
+    quantised = quantise(model, made_up_requests(signature))
     _tell(quantised)
     folder.mkdir()
     onnx.save_model(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from snoozeml.errors import ModelFailed
+from snoozeml.worker import relatives
 from snoozeml.worker.engines.python import guest
 from snoozeml.worker.engines.python.failures import fail
 
@@ -134,6 +135,8 @@ class Child:
     def _die_of_the_same(self) -> None:
         """Wait until it ends, asked or not, and even while something it started holds the line."""
         status = self._process.wait()
+        if relatives.are_ending():
+            return  # the worker leaves, in its own way
         if status < 0:
             os.kill(os.getpid(), -status)
             time.sleep(_EXIT_TIMEOUT_S)  # unless the signal is one that Python does not die of

@@ -17,6 +17,7 @@ from snoozeml.errors import InvalidInput
 from snoozeml.wire.json_values import strings
 from snoozeml.wire.raw import as_bytes
 from snoozeml.wire.tensors import Array, Tensors
+from snoozeml.worker import relatives
 from snoozeml.worker.engines.python import guest
 from snoozeml.worker.engines.python.child import Child
 from snoozeml.worker.engines.python.failures import fail
@@ -43,6 +44,7 @@ class PythonEngine:
     def __init__(self, spec: WorkerSpec) -> None:
         manifest = spec.plan.manifest
         assert manifest is not None
+        relatives.expect()
         # What is not there cannot be found out without the libraries that the code may use.
         self.device: Final = "cpu" if spec.device == "auto" else spec.device
         self._fit: Final = _fitting(manifest)
