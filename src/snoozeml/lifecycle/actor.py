@@ -160,12 +160,13 @@ class ModelActor:
         """Keep the model loaded from now on; return when it is ready.
 
         Raises:
-            SnoozeError: why it could not be loaded; then it is as little pinned as before.
+            SnoozeError: why it could not be loaded; then, and when this is cancelled, it is as
+                little pinned as before.
         """
         was_pinned = self.pinned
         try:
             await self._ask_to_load(events.PinAsked())
-        except SnoozeError:
+        except (SnoozeError, asyncio.CancelledError):
             if not was_pinned:
                 self.unpin()
             raise
@@ -235,8 +236,9 @@ class ModelActor:
             async with asyncio.timeout(self.config.load_timeout_secs + _ANSWER_S):
                 await self._ask(event, self._loads_asked)
         except TimeoutError:
-            self._around.steward.look_again()
             raise self.dispatch.blocked_by or self.crew.too_slow() from None
+        finally:
+            self._around.steward.look_again()
 
     def _wake_for_later(self, request: InferenceRequest) -> None:
         if self._state.phase is Phase.FAILED and time.monotonic() < self._state.retry_at:
