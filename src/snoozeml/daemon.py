@@ -47,7 +47,7 @@ from snoozeml.serving.orphans import remove_orphans
 from snoozeml.serving.reading import Reader
 from snoozeml.serving.uploads.drafts import Drafts
 from snoozeml.serving.uploads.uploads import Uploads
-from snoozeml.shutdown import Front, Shutdown
+from snoozeml.shutdown import Front, Shutdown, leave_soon
 from snoozeml.telemetry import logs
 from snoozeml.telemetry.metrics import Exposition, Totals
 
@@ -78,8 +78,14 @@ def run(overrides: Overrides, ready_fd: int | None = None) -> int:
     configuration = scan()
     _forget_secrets(configuration)
     finish_log = logs.configure(configuration.server.log_format, configuration.server.log_level)
+
+    async def serve() -> int:
+        code = await Daemon(configuration, scan, drafts).serve(ready_fd)
+        leave_soon(code, finish_log)
+        return code
+
     try:
-        return uvloop.run(Daemon(configuration, scan, drafts).serve(ready_fd))
+        return uvloop.run(serve())
     finally:
         finish_log()
 
@@ -156,16 +162,21 @@ class Daemon:
             await http.listen(listener)
             if grpc is not None:
                 await grpc.start(GrpcApp.over(serving, registry, control, authoriser, limits))
-            self._shutdown.heed_signals(lambda: tasks.create_task(_refresh(control)))
+            told_to_refresh = asyncio.Event()
+            self._shutdown.heed_signals(told_to_refresh.set)
             self._warn(self._configuration)
             self._announce(address_of(listener), grpc, ready_fd)
-            warming = tasks.create_task(self._warm_up(launcher))
+            beside = [
+                tasks.create_task(self._warm_up(launcher)),
+                tasks.create_task(_refresh_whenever(told_to_refresh, control)),
+            ]
 
             await self._shutdown.asked()
             fronts: list[Front] = [http] if grpc is None else [http, grpc]
             drain_s = server.drain_timeout_secs
             orderly = await self._shutdown.carry_out(serving, registry, fronts, drain_s)
-            warming.cancel()
+            for task in beside:
+                task.cancel()
             await launcher.close()
         _log.info("stopped" if orderly else "stopped; work was cut off")
         return 0 if orderly else 1
@@ -206,13 +217,16 @@ def _forget_secrets(configuration: Configuration) -> None:
         os.environ.pop(variable, None)
 
 
-async def _refresh(control: Control) -> None:
-    try:
-        await control.refresh()
-    except SnoozeError as error:
-        _log.warning("told to refresh, but %s", error.message)
-    except Exception:
-        _log.exception("refreshing failed")
+async def _refresh_whenever(told: asyncio.Event, control: Control) -> None:
+    while True:
+        await told.wait()
+        told.clear()
+        try:
+            await control.refresh()
+        except SnoozeError as error:
+            _log.warning("told to refresh, but %s", error.message)
+        except Exception:
+            _log.exception("refreshing failed")
 
 
 def _pools(server: ServerConfig) -> Pools:

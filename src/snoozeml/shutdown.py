@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, Protocol
 
@@ -13,6 +14,8 @@ from snoozeml.serving.inference import Serving
 _log = logging.getLogger("snoozeml.daemon")
 
 _FORCED_CLOSE_S: Final = 5.0  # for killed workers to be reaped and last answers to be written
+
+_LEAVE_S: Final = 2.0  # for all that Python does at the end, which takes milliseconds
 
 
 class Front(Protocol):
@@ -94,6 +97,26 @@ class Shutdown:
         for task in (working, forced):
             task.cancel()
         return done
+
+
+def leave_soon(code: int, finish_log: Callable[[], None]) -> None:
+    """See that this process ends once all is done, whatever its threads do.
+
+    Python waits for every thread at the end. One that looks at files may never come back: a network
+    file system may have gone.
+
+    Args:
+        code: the exit code.
+    """
+
+    def leave() -> None:
+        _log.warning("stopped without waiting for a thread that hangs")
+        finish_log()
+        os._exit(code)
+
+    timer = threading.Timer(_LEAVE_S, leave)
+    timer.daemon = True
+    timer.start()
 
 
 async def _until(deadline: float, work: Awaitable[None]) -> bool:

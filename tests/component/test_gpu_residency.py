@@ -253,7 +253,7 @@ def test_a_model_whose_weights_are_more_than_the_gpu_allows_is_refused(tmp_path:
     asyncio.run(scene())
 
 
-def test_whoever_waits_for_a_gpu_that_others_have_filled_is_told_which(tmp_path: Path) -> None:
+def test_whoever_wants_a_gpu_that_others_have_filled_is_told_which(tmp_path: Path) -> None:
     gpu = Gpu(10 * GIB, busy=5 * GIB, a=5 * GIB)
 
     async def scene() -> None:
@@ -261,14 +261,12 @@ def test_whoever_waits_for_a_gpu_that_others_have_filled_is_told_which(tmp_path:
             made.serve("busy", "a")
             await made.meet("a")
             await made["busy"].pin()
-            loading = asyncio.create_task(made.use("a"))
-            await eventually(lambda: made["a"].dispatch.blocked_by is not None)
-            why = made["a"].dispatch.blocked_by
-            assert isinstance(why, OutOfMemory)
-            assert "5120 MiB of the 8192 MiB that all models" in why.message
-            assert "(max_vram of cuda:0)" in why.message
+            with pytest.raises(OutOfMemory) as refusal:
+                await made.use("a")
+            assert "5120 MiB of the 8192 MiB that all models" in refusal.value.message
+            assert "(max_vram of cuda:0)" in refusal.value.message
             made["busy"].unpin()
-            await loading
+            await made.use("a")
             assert made.awake() == {"a"}
 
     asyncio.run(scene())

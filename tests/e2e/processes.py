@@ -5,7 +5,7 @@ import re
 import signal
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _PROC = Path("/proc")
@@ -95,6 +95,13 @@ def _mappings(pid: int) -> set[tuple[str, int]]:
     lines = (_PROC / str(pid) / "maps").read_text().splitlines()
     with_path = (f for line in lines if len(f := line.split(maxsplit=5)) == 6)
     return {(fields[5], int(fields[2], 16)) for fields in with_path}
+
+
+def has_open(pid: int, path: Path) -> bool:
+    """Whether a process has a descriptor of this file."""
+    with suppress(FileNotFoundError):  # of descriptors that are closed meanwhile
+        return any(fd.readlink() == path for fd in Path(f"/proc/{pid}/fd").iterdir())
+    return False
 
 
 def command_line(pid: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ import pytest
 
 import models
 from e2e import processes
-from e2e.client import Reply, tensor
+from e2e.client import Reply, infer_body, tensor
 from e2e.conftest import Serve
 from e2e.daemon import Daemon
 from e2e.eventually import eventually
@@ -231,18 +232,20 @@ def test_a_load_need_not_be_waited_for(serve: Serve) -> None:
 
 
 @pytest.fixture
-def refused_start(models_dir: Path, cache_dir: Path) -> Callable[[str], str]:
+def refused_start(models_dir: Path, cache_dir: Path) -> Callable[..., str]:
     """Start a daemon that must refuse; returns what it says."""
 
-    def start(text: str) -> str:
+    def start(text: str, files: int | None = None) -> str:
+        most = files or resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         (models_dir / "models.toml").write_text(text)
         command = [sys.executable, "-m", "snoozeml", "serve", "--models-dir", str(models_dir)]
-        run = subprocess.run(
+        run: subprocess.CompletedProcess[str] = subprocess.run(
             [*command, "--port", "0"],
             env={**os.environ, "SNOOZE_CACHE_DIR": str(cache_dir)},
             capture_output=True,
             text=True,
             timeout=20,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most)),
         )
         assert run.returncode == 1, run
         return run.stderr
@@ -258,7 +261,7 @@ _TWO_PINNED: Final = "[models.a]\npinned = true\n[models.c]\npinned = true\n"
     [("defaults", "max_loaded_models", "1"), ("server", "max_memory", '"40MiB"')],
 )
 def test_pinned_models_that_do_not_fit_together_are_refused_at_the_start(
-    refused_start: Callable[[str], str], table: str, key: str, limit: str
+    refused_start: Callable[..., str], table: str, key: str, limit: str
 ) -> None:
     message = refused_start(f"[{table}]\n{key} = {limit}\n{_TWO_PINNED}")
     assert "a, c" in message
@@ -280,3 +283,29 @@ def test_a_refresh_that_pins_too_many_changes_nothing(serve: Serve, models_dir: 
     assert (reply.status, reply.json()["code"]) == (400, "invalid_input")
     assert "a, c" in reply.json()["error"]
     ask(daemon, "b")
+
+
+# File descriptors
+
+
+def test_a_load_without_file_descriptors_is_refused_with_that_reason(serve: Serve) -> None:
+    daemon = serve()
+    with daemon.connect() as connection:
+        assert connection.request("GET", "/health/live").status == 200
+        taken = max(int(fd.name) for fd in Path(f"/proc/{daemon.pid}/fd").iterdir()) + 1
+        _, hard = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)
+        before = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (taken, hard))
+        reply = connection.request("POST", "/v1/models/a/infer", infer_body(ONE))
+        resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, before)
+    assert_refused(reply, "overloaded")
+    assert f"all {taken} file descriptors of the daemon are taken" in reply.json()["error"]
+    assert not [line for line in daemon.log() if "traceback" in line]
+    eventually(lambda: daemon.infer("a", ONE).status == 200, "it is tried again")
+
+
+def test_a_limit_of_file_descriptors_that_nothing_can_work_with_stops_the_start(
+    refused_start: Callable[..., str],
+) -> None:
+    message = refused_start("", files=24)
+    assert "the limit of 24 file descriptors is too low" in message
+    assert "Traceback" not in message

@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
 import termios
@@ -155,3 +156,26 @@ def test_a_daemon_whose_terminal_closes_stops_in_order(models_dir: Path, cache_d
         assert pipe.readline()
         os.close(ours)
         assert daemon.wait(20) == 0
+
+
+@pytest.mark.parametrize("how", ["signal", "request", "request whose client has left"])
+def test_a_refresh_that_hangs_does_not_hold_up_the_end(
+    serve: Serve, models_dir: Path, how: str
+) -> None:
+    """As with a network file system that does not answer."""
+    daemon = serve("[server]\ndrain_timeout_secs = 1\n")
+    entry = models_dir / ".uploads" / "upload" / ".entry"
+    entry.parent.mkdir(parents=True)
+    os.mkfifo(entry)
+    with os.fdopen(os.open(entry, os.O_RDWR)), socket.create_connection(daemon.address) as client:
+        if how == "signal":
+            daemon.send_signal(signal.SIGHUP)
+        else:
+            client.sendall(b"POST /v1/models/refresh HTTP/1.1\r\nHost: a\r\n\r\n")
+        eventually(lambda: processes.has_open(daemon.pid, entry), "the refresh hangs")
+        if how == "request whose client has left":
+            client.close()
+        started = time.monotonic()
+        assert daemon.stop() == (1 if how == "request" else 0)
+    assert time.monotonic() - started < 10
+    assert daemon.log()[-1]["event"].startswith("stopped")

@@ -1,7 +1,10 @@
 """Who waits for room gets it as soon as there is some, or a plain word why not."""
 
+import socket
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from e2e.daemon import Daemon
 from e2e.eventually import eventually
 
 ONE = tensor("x", [1, 1], [1.0])
+LOAD_V2 = "v2/repository/models/b/load"
 ONE_PLACE = "[defaults]\nmax_loaded_models = 1\nmin_residency_secs = 0\nidle_timeout_secs = 60\n"
 
 
@@ -77,14 +81,51 @@ def test_a_load_that_waits_says_for_what(serve: Serve, models_dir: Path) -> None
     assert "1 of 1 models" in told[0]["why"]
 
 
-def test_unloading_a_model_that_waits_for_room_ends_its_wait(one_place: Daemon) -> None:
-    one_place.control("a", "pin")
+@contextmanager
+def busy(daemon: Daemon) -> Iterator[None]:
+    """Model `a` holds a request, and does not leave while it does."""
+    daemon.control("a", "load")
     with ThreadPoolExecutor(1) as pool:
+        with processes.frozen(daemon.worker()):
+            held = pool.submit(daemon.infer, "a", ONE)
+            eventually(lambda: daemon.model("a")["state"] == "busy", "the request is there")
+            yield
+        assert held.result().status == 200
+
+
+def test_unloading_a_model_that_waits_for_room_ends_its_wait(one_place: Daemon) -> None:
+    with busy(one_place), ThreadPoolExecutor(1) as pool:
         loading = pool.submit(one_place.request, "POST", "/v1/models/b/load")
         eventually(lambda: one_place.model("b")["state"] == "loading", "it waits")
         assert one_place.control("b", "unload")["status"] == "unloaded"
         assert loading.result().status == 503
     assert one_place.model("a")["state"] == "ready"
+
+
+@pytest.mark.parametrize("verb", ["load", "pin"])
+def test_a_load_is_refused_at_once_where_no_model_may_ever_leave(
+    one_place: Daemon, verb: str
+) -> None:
+    one_place.control("a", "pin")
+    started = time.monotonic()
+    reply = one_place.request("POST", f"/v1/models/b/{verb}")
+    assert time.monotonic() - started < 2
+    assert (reply.status, reply.json()["code"]) == (503, "overloaded")
+    assert "max_loaded_models" in reply.json()["error"]
+    eventually(lambda: one_place.model("b")["state"] == "idle", "it waits no more")
+    assert one_place.model("b")["pinned"] is False
+
+
+@pytest.mark.parametrize("target", ["v1/models/b/load", "v1/models/b/pin", LOAD_V2])
+def test_a_load_whose_client_has_left_waits_no_more(one_place: Daemon, target: str) -> None:
+    with busy(one_place):
+        with socket.create_connection(one_place.address) as client:
+            client.sendall(b"POST /%b HTTP/1.1\r\nHost: a\r\n\r\n" % target.encode())
+            eventually(lambda: one_place.model("b")["state"] == "loading", "it waits")
+        eventually(lambda: one_place.model("b")["state"] == "idle", "nobody waits any more")
+        assert one_place.model("b")["pinned"] is False
+    assert one_place.model("b")["loads"] == 0
+    assert not [line for line in one_place.log() if line["level"] == "error"]
 
 
 def test_a_crowd_at_one_model_does_not_lock_out_another(serve: Serve, models_dir: Path) -> None:

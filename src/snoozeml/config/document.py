@@ -72,6 +72,8 @@ def _parse(path: Path) -> dict[str, Any]:
     if parser is None:
         raise ConfigError(f"{path}: a configuration file ends in {' or '.join(_PARSERS)}")
     try:
+        if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+            raise ConfigError(f"{path}: is not a regular file")
         # Some editors start a file with a byte order mark, which neither format knows.
         content = parser(path.read_text(encoding="utf-8-sig"))
     except OSError as error:

@@ -4,12 +4,16 @@ import logging
 import resource
 from typing import Final
 
+from snoozeml.config.keys import ConfigError
 from snoozeml.fronts.http.crowd import RESERVE
 
 _log = logging.getLogger("snoozeml.http")
 
 _OTHERS: Final = 1024 + RESERVE
 """What is left for workers (a socket and a pipe each), model files and the reserve of clients."""
+
+_LEAST: Final = 64
+"""Twenty are taken when nothing is loaded, and a load needs a dozen for a moment."""
 
 
 def affordable(connections: int, fronts: int) -> int:
@@ -20,6 +24,9 @@ def affordable(connections: int, fronts: int) -> int:
 
     Returns:
         how many each front may have; fewer than asked for with a warning.
+
+    Raises:
+        ConfigError: the limit is too low to load a model.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = fronts * connections + _OTHERS
@@ -29,6 +36,11 @@ def affordable(connections: int, fronts: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft not in range(needed):
         return connections
+    if soft < _LEAST:
+        raise ConfigError(
+            f"the limit of {soft} file descriptors is too low to serve a model: it must be "
+            f"{_LEAST} at least, and better {needed}; raise it with ulimit -Hn or LimitNOFILE"
+        )
     # Half for connections where there are not even enough for the others.
     fewer = max(soft - _OTHERS, soft // 2) // fronts
     _log.warning(

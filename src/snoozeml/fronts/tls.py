@@ -163,6 +163,8 @@ def _stamp(path: Path) -> FileStamp:
 
 def _content(path: Path) -> bytes:
     try:
+        if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+            raise ConfigError(f"TLS: {path}: is not a regular file")
         return path.read_bytes()
     except OSError as error:
         raise ConfigError(f"TLS: {path}: cannot be read: {error.strerror}") from None

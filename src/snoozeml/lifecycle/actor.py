@@ -115,6 +115,7 @@ class ModelActor:
             used_at=self.last_accessed or 0.0,
             may_leave_at=may_leave_at(self._state),
             leaving=self._state.phase is Phase.STOPPING,
+            stays=self.pinned and not self._state.closing,
         )
 
     # What others ask
@@ -159,12 +160,13 @@ class ModelActor:
         """Keep the model loaded from now on; return when it is ready.
 
         Raises:
-            SnoozeError: why it could not be loaded; then it is as little pinned as before.
+            SnoozeError: why it could not be loaded; then, and when this is cancelled, it is as
+                little pinned as before.
         """
         was_pinned = self.pinned
         try:
             await self._ask_to_load(events.PinAsked())
-        except SnoozeError:
+        except (SnoozeError, asyncio.CancelledError):
             if not was_pinned:
                 self.unpin()
             raise
@@ -234,8 +236,9 @@ class ModelActor:
             async with asyncio.timeout(self.config.load_timeout_secs + _ANSWER_S):
                 await self._ask(event, self._loads_asked)
         except TimeoutError:
-            self._around.steward.look_again()
             raise self.dispatch.blocked_by or self.crew.too_slow() from None
+        finally:
+            self._around.steward.look_again()
 
     def _wake_for_later(self, request: InferenceRequest) -> None:
         if self._state.phase is Phase.FAILED and time.monotonic() < self._state.retry_at:
@@ -293,6 +296,9 @@ class ModelActor:
 
     def wait_for_room(self, why: SnoozeError | None) -> None:
         self.dispatch.blocked_by = why
+
+    def refuse_loads(self, why: SnoozeError) -> None:
+        self._loads_asked.refuse(why.again())
 
     def needs_worker(self) -> bool:
         state = self._state
@@ -354,8 +360,10 @@ class ModelActor:
             case effects.MakeRoom():
                 self._around.totals.load_retries += 1
                 self._around.steward.evict_one(self.config.id, self.crew.needs())
-            case effects.AnswerLoads(error):
-                self._answer_loads(error)
+            case effects.AnswerLoads(error) if error is not None:
+                self._loads_asked.refuse(error)
+            case effects.AnswerLoads():
+                self._loads_asked.answer(None)
             case effects.AnswerUnloads():
                 freed_bytes, self.crew.freed_bytes = self.crew.freed_bytes, 0
                 self._unloads_asked.answer(freed_bytes)
@@ -366,12 +374,6 @@ class ModelActor:
         window = max(2, 2 * self.config.max_batch_size)
         lane = self._lanes[number] = Lane(number, self.crew.worker(number).channel, window)
         self.dispatch.open(lane)
-
-    def _answer_loads(self, error: SnoozeError | None) -> None:
-        if error is None:
-            self._loads_asked.answer(None)
-        else:
-            self._loads_asked.refuse(error)
 
     def _end_hung_worker(self, lane: Lane) -> None:
         hung = WorkerCrashed(

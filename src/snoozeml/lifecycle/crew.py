@@ -4,15 +4,24 @@ What takes time happens here, in tasks of its own; what comes of it is told to t
 """
 
 import asyncio
+import errno
 import logging
+import resource
 import signal
 import time
 from functools import cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from snoozeml.config.schema import ModelConfig
 from snoozeml.core.plan import Plan, Sandbox, WorkerSpec
-from snoozeml.errors import Internal, ModelFailed, OutOfMemory, SnoozeError, WorkerCrashed
+from snoozeml.errors import (
+    Internal,
+    ModelFailed,
+    OutOfMemory,
+    Overloaded,
+    SnoozeError,
+    WorkerCrashed,
+)
 from snoozeml.lifecycle import events
 from snoozeml.lifecycle.cpu import engine_threads
 from snoozeml.lifecycle.footprints import Footprints
@@ -27,6 +36,9 @@ from snoozeml.telemetry.metrics import Totals
 from snoozeml.wire.frames import Kind
 
 _log = logging.getLogger("snoozeml.model")
+
+_NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, -1)
+"""-1 is what uvloop makes of the others where it makes a pair of sockets."""
 
 
 class Surroundings(NamedTuple):
@@ -297,6 +309,12 @@ class Crew:
             return error
         if isinstance(error, TimeoutError):
             return self.too_slow()
+        if isinstance(error, OSError) and error.errno in _NO_DESCRIPTORS:
+            most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            return Overloaded(
+                f"model {self.config.id} cannot be loaded at present: all {most} file descriptors "
+                "of the daemon are taken; raise the limit with ulimit -n or LimitNOFILE"
+            )
         _log.exception("loading failed", extra={"fields": {"model": self.config.id}})
         return Internal(f"loading model {self.config.id} failed; the server's log says why")
 

@@ -32,6 +32,9 @@ class Owner(Protocol):
     def wait_for_room(self, why: SnoozeError | None) -> None:
         """A worker has to wait for room, for this reason; None: it has to wait no more."""
 
+    def refuse_loads(self, why: SnoozeError) -> None:
+        """There will be no room unless somebody changes something: tell whoever asked for it."""
+
     def needs_worker(self) -> bool:
         """Whether anybody still waits for a worker that waits for room."""
 
@@ -56,6 +59,7 @@ class Member:
         self._wish = wish
         self._pools = pools
         self.wait_for_room = owner.wait_for_room
+        self.refuse_loads = owner.refuse_loads
         self._is_needed = owner.needs_worker
         self.starting: asyncio.Task[None] | None = None
         self.worker: Worker | None = None

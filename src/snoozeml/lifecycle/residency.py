@@ -7,6 +7,7 @@ Memory is counted in as many columns as there are memories: the machine's, and t
 a model needs.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -68,6 +69,7 @@ class Resident(msgspec.Struct, frozen=True, kw_only=True):
         used_at: monotonic seconds of its last request.
         may_leave_at: monotonic seconds from which on it may be evicted; None: not as things are.
         leaving: it is on its way out; its memory will be free when its processes are gone.
+        stays: it is pinned, and leaves for nobody.
     """
 
     model_id: str
@@ -75,9 +77,16 @@ class Resident(msgspec.Struct, frozen=True, kw_only=True):
     used_at: float
     may_leave_at: float | None
     leaving: bool = False
+    stays: bool = False
 
     def may_leave(self, now: float) -> bool:
         return not self.leaving and self.may_leave_at is not None and self.may_leave_at <= now
+
+    def gone_at(self, now: float) -> float:
+        """When its room may be had, as far as that can be told; infinity: once it is not busy."""
+        if self.leaving:
+            return now
+        return math.inf if self.may_leave_at is None else max(self.may_leave_at, now)
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,10 +119,12 @@ class Wait(NamedTuple):
         until: monotonic seconds at which somebody will have served long enough; None: nobody will,
             unless something changes.
         short_of: the memory that is short; None: it is places.
+        in_vain: even if all left who are not pinned, there would not be room.
     """
 
     until: float | None
     short_of: str | None
+    in_vain: bool = False
 
 
 class TooLarge(NamedTuple):
@@ -181,7 +192,28 @@ def make_room(
     ripening = [
         r.may_leave_at for r in others if r.may_leave_at is not None and r.may_leave_at > now
     ]
-    return Wait(min(ripening, default=None), short_of=next(iter(short.sizes), None))
+    return Wait(
+        min(ripening, default=None),
+        short_of=next(iter(short.sizes), None),
+        in_vain=room_at(wanted, residents, budget, now) is None,
+    )
+
+
+def room_at(
+    wanted: Wanted, residents: Iterable[Resident], budget: Budget, now: float
+) -> float | None:
+    """When there may be room for a start: monotonic seconds, `now` or later.
+
+    Infinity: when somebody who is busy has finished. None: never, as long as those stay who do.
+    """
+    residents = list(residents)
+    short, at = _shortage(wanted, residents, budget), now
+    others = (resident for resident in residents if not resident.stays)
+    for resident in sorted(others, key=lambda resident: resident.gone_at(now)):
+        if short.is_met:
+            break
+        short, at = short.without(resident), resident.gone_at(now)
+    return at if short.is_met else None
 
 
 def neighbour_to_evict(needs: Sizes, neighbours: Iterable[Resident], now: float) -> Resident | None:

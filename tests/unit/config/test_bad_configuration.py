@@ -292,7 +292,7 @@ def test_a_configuration_link_that_leads_nowhere_is_not_passed_over(house: House
 
 def test_a_configuration_that_is_a_folder(house: House) -> None:
     house.add("models.toml/x")
-    with pytest.raises(ConfigError, match=r"models\.toml: cannot be read: Is a directory"):
+    with pytest.raises(ConfigError, match=r"models\.toml: is not a regular file"):
         house.load()
 
 
@@ -304,4 +304,12 @@ def test_a_path_that_is_no_text_is_refused(house: House, tmp_path: Path) -> None
 def test_text_in_json_that_is_no_text_is_named(house: House) -> None:
     house.write('{"defaults": {"max_batch_delay_ms": "\\ud800"}}', "models.json")
     with pytest.raises(ConfigError, match=r"max_batch_delay_ms: .* was given; expected a number"):
+        house.load()
+
+
+def test_a_pipe_in_place_of_the_configuration_is_refused_rather_than_waited_for(
+    house: House,
+) -> None:
+    os.mkfifo(house.folder / "models.toml")
+    with pytest.raises(ConfigError, match=r"models\.toml: is not a regular file"):
         house.load()

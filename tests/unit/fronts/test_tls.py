@@ -1,5 +1,6 @@
 """The certificate follows its files, as long as they work."""
 
+import os
 import ssl
 import subprocess
 from datetime import UTC, datetime
@@ -105,6 +106,12 @@ def test_only_tls_from_1_2_on_is_spoken(folder: TlsFolder) -> None:
     folder.renew()
     files = read(folder)
     assert files.current().context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+def test_a_pipe_is_refused_rather_than_waited_for(folder: TlsFolder, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.pem")
+    with pytest.raises(ConfigError, match=r"pipe\.pem: is not a regular file"):
+        read(folder, tmp_path / "pipe.pem")
 
 
 def test_files_that_do_not_work_stop_the_start(folder: TlsFolder, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Who may be in memory: single cases, then what holds whatever the situation."""
 
+import math
 from collections.abc import Mapping
 
 from hypothesis import given
@@ -22,6 +23,7 @@ from snoozeml.lifecycle.residency import (
     holding,
     make_room,
     neighbour_to_evict,
+    room_at,
     total,
 )
 
@@ -76,6 +78,27 @@ def test_nobody_is_sent_away_in_vain() -> None:
     assert make_room(wanted(250), residents, budget(ram=300), NOW) == Wait(None, short_of=RAM)
 
 
+def test_where_only_pinned_models_are_in_the_way_waiting_is_in_vain() -> None:
+    pinned = replace(resident("pinned", may_leave_at=None), stays=True)
+    residents = [pinned, resident("busy", 150, may_leave_at=None)]
+    for needs, in_vain in ((200, False), (201, True)):
+        decision = make_room(wanted(needs), residents, budget(ram=300), NOW)
+        assert decision == Wait(None, short_of=RAM, in_vain=in_vain)
+
+
+def test_room_is_there_when_the_last_whose_leaving_is_needed_may_leave() -> None:
+    residents = [
+        resident("busy", may_leave_at=None),
+        resident("young", may_leave_at=NOW + 7),
+        resident("idle", may_leave_at=NOW - 7),
+        replace(resident("pinned", may_leave_at=None), stays=True),
+    ]
+    full = budget(ram=400)
+    at = [room_at(wanted(needs), residents, full, NOW) for needs in (100, 200, 300, 301)]
+    assert at == [NOW, NOW + 7, math.inf, None]
+    assert room_at(wanted(), residents, budget(), NOW) == NOW
+
+
 def test_a_model_that_is_too_young_is_waited_for() -> None:
     young = resident("young", may_leave_at=NOW + 7)
     assert make_room(wanted(), [young], budget(models=1), NOW) == Wait(NOW + 7, short_of=None)
@@ -116,7 +139,8 @@ def test_both_memories_are_freed_at_once() -> None:
 
 def test_what_others_take_of_a_device_counts_too() -> None:
     taken_by_a_game = budget(gpu0=Pool(800, 100))
-    assert make_room(wanted(gpu=200), [], taken_by_a_game, NOW) == Wait(None, short_of=GPU)
+    in_vain = Wait(None, short_of=GPU, in_vain=True)
+    assert make_room(wanted(gpu=200), [], taken_by_a_game, NOW) == in_vain
 
 
 def test_what_a_loading_neighbour_will_take_is_not_free() -> None:

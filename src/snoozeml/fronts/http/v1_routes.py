@@ -14,6 +14,7 @@ from snoozeml import __version__
 from snoozeml.core.names import as_model_id
 from snoozeml.errors import InvalidInput
 from snoozeml.fronts.http.guard import Guard, principal_of
+from snoozeml.fronts.http.presence import while_present
 from snoozeml.serving.auth import NOBODY, Action
 from snoozeml.serving.control import Changed, Control
 from snoozeml.serving.inference import Serving
@@ -59,8 +60,8 @@ class V1Routes:
             get("/v1/models/{model_id}", Action.READONLY, self._model),
             Route("/v1/models/{model_id}/infer", infer, methods=["POST"]),
             post("/v1/models/{model_id}/load", Action.ADMIN, self._load),
+            post("/v1/models/{model_id}/pin", Action.ADMIN, self._pin),
             self._change("unload", control.unload),
-            self._change("pin", control.pin),
             self._change("unpin", control.unpin),
         ]
 
@@ -104,7 +105,11 @@ class V1Routes:
         wait = request.query_params.get("wait", "true")
         if wait not in ("true", "false"):
             raise InvalidInput(f"wait must be true or false, not {wait!r:.60}")
-        return _json(await self._control.load(_model_id(request), wait=wait == "true"))
+        load = self._control.load(_model_id(request), wait=wait == "true")
+        return _json(await while_present(request.scope, load))
+
+    async def _pin(self, request: Request) -> Response:
+        return _json(await while_present(request.scope, self._control.pin(_model_id(request))))
 
     async def _refresh(self, request: Request) -> Response:
         return self._naming_folder(_json(await self._control.refresh()))

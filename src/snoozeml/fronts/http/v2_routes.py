@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from snoozeml.errors import InvalidInput, NotSupported
 from snoozeml.fronts.http.body import BodyReader
 from snoozeml.fronts.http.guard import Guard, principal_of
+from snoozeml.fronts.http.presence import while_present
 from snoozeml.fronts.http.request import SCOPE_KEY
 from snoozeml.serving.auth import Action
 from snoozeml.serving.oip import OpenInference
@@ -133,7 +134,8 @@ class V2Routes:
     async def _load(self, request: Request) -> Response:
         _check_repository(request)
         asked = await self._body(request, _LoadRequest)
-        await self._server.load(request.path_params["name"], asked.parameters or {})
+        load = self._server.load(request.path_params["name"], asked.parameters or {})
+        await while_present(request.scope, load)
         return Response()
 
     async def _unload(self, request: Request) -> Response:
