@@ -96,7 +96,7 @@ def test_a_model_is_not_evicted_before_it_has_served_for_its_shortest_time(serve
         assert not other.done()
         other.result()
     assert young_s <= time.monotonic() - asked
-    assert time.monotonic() - answered < young_s + LATE_S
+    assert time.monotonic() - answered < young_s + 3 * LATE_S  # it has to be loaded, too
     assert loaded(daemon) == {"b"}
 
 
