@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
+from snoozeml.core import heap
 from snoozeml.core.plan import WorkerFailure, WorkerReady, WorkerSpec
 from snoozeml.errors import ModelFailed, from_code
-from snoozeml.lifecycle import heap
 from snoozeml.lifecycle.channel import LARGEST_FRAME_BYTES, Channel
 from snoozeml.lifecycle.process import Launcher, Process, describe_exit, kill_group, kill_worker
 from snoozeml.wire.frames import Frame, Kind

@@ -277,7 +277,8 @@ def test_long_lists_are_read_like_short_ones(datatype: Datatype, separator: str)
 
 
 @pytest.mark.parametrize(
-    "odd", ["1e39", '"1,2"', "true", "9" * 300_000, "{}", '{"a":1,"b":2}', '"' + "," * 300_000 + '"']
+    "odd",
+    ["1e39", '"1,2"', "true", "9" * 300_000, "{}", '{"a":1,"b":2}', '"' + "," * 300_000 + '"'],
 )
 @pytest.mark.parametrize("place", [0, 40_000, 79_999])
 @pytest.mark.parametrize("datatype", ["FP32", "INT64"])
