@@ -8,6 +8,8 @@ accepted and words the errors.
 import math
 from collections.abc import Callable
 from functools import cache
+from itertools import accumulate
+from operator import mul
 from typing import Any, Final, Literal, get_args
 
 import msgspec
@@ -54,7 +56,9 @@ def check_datatype(name: str, given: str) -> None:
     """
     if given not in _DATATYPES:
         known = ", ".join(_DATATYPES)
-        raise InvalidInput(f"input {name!r}: unknown datatype {quoted(given)}; known are {known}")
+        raise InvalidInput(
+            f"input {quoted(name)}: unknown datatype {quoted(given)}; known are {known}"
+        )
 
 
 class DataReader:
@@ -79,7 +83,7 @@ class DataReader:
         name, wanted = self._spec.name, self._spec.datatype
         check_datatype(name, given)
         if (given == "BYTES") != (wanted == "BYTES"):
-            raise InvalidInput(f"input {name!r} wants {wanted}, got datatype {given}")
+            raise InvalidInput(f"input {quoted(name)} wants {wanted}, got datatype {given}")
 
     def default(self, shape: Shape) -> Array:
         """What an input is filled with that was left out."""
@@ -118,7 +122,7 @@ class DataReader:
             return self._shaped(convert(flat, self._dtype), shape)
         except Lossy as loss:
             raise InvalidInput(
-                f"input {self._spec.name!r} {self._verb} {self._spec.datatype},"
+                f"input {quoted(self._spec.name)} {self._verb} {self._spec.datatype},"
                 f" got {shown(loss.value)}: {loss.why}"
             ) from None
 
@@ -134,7 +138,7 @@ class DataReader:
             if not shape:
                 return [values]
             name = self._spec.name
-            raise InvalidInput(f"input {name!r}: data must be a list, got {shown(values)}")
+            raise InvalidInput(f"input {quoted(name)}: data must be a list, got {shown(values)}")
         if any(isinstance(value, list) for value in values):
             return self._unnested(values, shape)
         if len(values) != math.prod(shape):
@@ -154,7 +158,7 @@ class DataReader:
         return level
 
     def _mismatch(self, shape: Shape, why: str) -> ShapeMismatch:
-        return ShapeMismatch(f"input {self._spec.name!r}: the shape {list(shape)} {why}")
+        return ShapeMismatch(f"input {quoted(self._spec.name)}: the shape {list(shape)} {why}")
 
 
 def _flattened(text: bytes, shape: Shape) -> bytes | None:
@@ -163,9 +167,14 @@ def _flattened(text: bytes, shape: Shape) -> bytes | None:
     Numbers contain no brackets and no commas, so what remains when everything else is deleted tells
     the nesting. Where strings disturb that, the result is no list of numbers.
     """
-    # The pattern is built only where it cannot be longer than the text.
-    if len(shape) < 2 or 0 in shape or math.prod(shape) > len(text):
+    # The pattern is built only where it cannot be much longer than the text: axes of size 1 would
+    # give it a pair of brackets for each value and axis.
+    count = math.prod(shape)
+    if len(shape) < 2 or not count or count > len(text):
         return None
+    if len(shape) * count > 2 * len(text):
+        if text.count(b"[") != sum(accumulate(shape[:-1], mul, initial=1)):
+            return None
     pattern = b"," * (shape[-1] - 1)
     for size in reversed(shape[:-1]):
         pattern = b",".join([b"[" + pattern + b"]"] * size)

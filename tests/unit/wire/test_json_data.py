@@ -2,6 +2,7 @@
 
 import json
 import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -301,3 +302,16 @@ def test_a_long_list_may_hold_what_takes_a_closer_look() -> None:
 def test_a_long_list_of_another_length_than_the_shape_says() -> None:
     with pytest.raises(ShapeMismatch, match="data has 80000"):
         read("FP32", f"[{','.join(['1.5'] * 80_000)}]", [80_001])
+
+
+def test_nested_lists_are_compared_with_no_more_than_they_hold() -> None:
+    shape = [400_000, *[1] * 63]
+    text = f"[[{','.join(['1'] * 400_000)}]]".encode()
+    tracemalloc.start()
+    try:
+        with pytest.raises(ShapeMismatch, match="on axis 0"):
+            reader("FP32").from_text(text, shape)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * len(text)
