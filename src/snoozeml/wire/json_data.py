@@ -172,9 +172,9 @@ def _flattened(text: bytes, shape: Shape) -> bytes | None:
     count = math.prod(shape)
     if len(shape) < 2 or not count or count > len(text):
         return None
-    if len(shape) * count > 2 * len(text):
-        if text.count(b"[") != sum(accumulate(shape[:-1], mul, initial=1)):
-            return None
+    lists = accumulate(shape[:-1], mul, initial=1)
+    if len(shape) * count > 2 * len(text) and text.count(b"[") != sum(lists):
+        return None
     pattern = b"," * (shape[-1] - 1)
     for size in reversed(shape[:-1]):
         pattern = b",".join([b"[" + pattern + b"]"] * size)
