@@ -91,7 +91,6 @@ def test_what_a_model_says_is_logged_as_far_as_anybody_reads(
         fail()
     assert processes.resident_bytes(daemon.pid) - before < 8 * _MIB
 
-
     def said_of_all() -> list[str]:
         said = [line["event"] for line in daemon.log() if "request failed" in line["event"]]
         return said if len(said) == 6 else []
