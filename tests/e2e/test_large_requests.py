@@ -10,6 +10,7 @@ from e2e import processes
 from e2e.client import tensor
 from e2e.conftest import Serve
 from e2e.eventually import eventually
+from python_models import python_model
 
 _MIB: Final = 2**20
 _MAY_KEEP_BYTES: Final = 12 * _MIB
@@ -39,6 +40,27 @@ def test_memory_comes_back_after_large_requests(
 
     def kept() -> list[int]:
         daemon.infer("echo", small)  # it need not be quiet
+        return [processes.resident_bytes(pid) - was for pid, was in zip(both, before, strict=True)]
+
+    eventually(lambda: max(kept()) < _MAY_KEEP_BYTES, "both have given memory back")
+
+
+def test_memory_comes_back_after_large_answers(serve: Serve, models_dir: Path) -> None:
+    grow = 'return {"y": np.zeros((len(inputs["n"]), int(inputs["n"].max())), np.float32)}'
+    python_model(models_dir / "grow", grow, head="import numpy as np")
+    daemon = serve()
+
+    def ask(count: int) -> None:
+        assert daemon.infer("grow", tensor("n", [1, 1], [count])).status == 200
+
+    ask(1)
+    both = [daemon.pid, daemon.worker()]
+    before = list(map(processes.resident_bytes, both))
+    for mib in (1, 3, 10, 20):
+        ask(mib * _MIB // 4)
+
+    def kept() -> list[int]:
+        ask(1)
         return [processes.resident_bytes(pid) - was for pid, was in zip(both, before, strict=True)]
 
     eventually(lambda: max(kept()) < _MAY_KEEP_BYTES, "both have given memory back")

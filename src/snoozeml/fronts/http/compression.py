@@ -17,8 +17,8 @@ _MEMBER: Final = b"\x1f"
 """What each member of gzip begins with."""
 
 _MOST_MEMBERS: Final = 4096
-"""Of gzip in one body: empty ones take time, and no limit on what has been inflated ends them. Where
-tools write many, they have 64 KiB each, so that 64 MiB are 1024."""
+"""Of gzip in one body: empty ones take time, and no limit on what has been inflated ends them.
+Where tools write many, they have 64 KiB each, so that 64 MiB are 1024."""
 
 _STEP_BYTES: Final = 256 * 1024
 _FASTEST: Final = 1
