@@ -172,8 +172,7 @@ def _flattened(text: bytes, shape: Shape) -> bytes | None:
     count = math.prod(shape)
     if len(shape) < 2 or not count or count > len(text):
         return None
-    lists = accumulate(shape[:-1], mul, initial=1)
-    if len(shape) * count > 2 * len(text) and text.count(b"[") != sum(lists):
+    if len(shape) * count > 2 * len(text) and text.count(b"[") != _lists_in(shape):
         return None
     pattern = b"," * (shape[-1] - 1)
     for size in reversed(shape[:-1]):
@@ -181,6 +180,10 @@ def _flattened(text: bytes, shape: Shape) -> bytes | None:
     if text.translate(None, _NOT_STRUCTURE) != b"[" + pattern + b"]":
         return None
     return b"[" + text.translate(None, b"[]") + b"]"
+
+
+def _lists_in(shape: Shape) -> int:
+    return sum(accumulate(shape[:-1], mul, initial=1))
 
 
 @cache
