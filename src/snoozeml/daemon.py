@@ -11,6 +11,7 @@ import uvloop
 
 from snoozeml.config.loading import Overrides, load, models_dir
 from snoozeml.config.schema import Configuration, ServerConfig
+from snoozeml.core import heap
 from snoozeml.errors import SnoozeError
 from snoozeml.fronts.descriptors import affordable
 from snoozeml.fronts.grpc.app import GrpcApp
@@ -26,7 +27,6 @@ from snoozeml.fronts.http.v2_infer import V2Infer
 from snoozeml.fronts.http.v2_routes import V2Routes
 from snoozeml.fronts.limits import ClientLimits
 from snoozeml.fronts.tls import TlsFiles
-from snoozeml.lifecycle import heap
 from snoozeml.lifecycle.accelerators import Nvml
 from snoozeml.lifecycle.cpu import usable_cores
 from snoozeml.lifecycle.crew import Surroundings

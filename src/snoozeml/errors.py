@@ -44,11 +44,11 @@ _LONGEST_MESSAGE: Final = 4096
 _CUT: Final = " … "
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str, longest: int = _LONGEST_MESSAGE) -> str:
     """The beginning of what is too long, and its end, which says what would be right."""
-    if len(text) <= _LONGEST_MESSAGE:
+    if len(text) <= longest:
         return text
-    half = (_LONGEST_MESSAGE - len(_CUT)) // 2
+    half = (longest - len(_CUT)) // 2
     return text[:half] + _CUT + text[-half:]
 
 
@@ -65,7 +65,7 @@ class SnoozeError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
-        self.message = _shortened(printable(_shortened(message)))
+        self.message = shortened(printable(shortened(message)))
         super().__init__(self.message)
         self.retry_after_s = retry_after_s
 

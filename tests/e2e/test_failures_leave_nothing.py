@@ -11,6 +11,7 @@ import pytest
 from e2e import processes
 from e2e.conftest import Serve
 from e2e.daemon import Daemon
+from e2e.eventually import eventually
 from e2e.grpc_client import INFER, INFER_STREAM, Client, Refused, request, tensor
 from python_models import python_model
 
@@ -71,3 +72,29 @@ def test_memory_stays_what_it_was(
         after = list(map(processes.resident_bytes, both))
     for was, now in zip(before, after, strict=True):
         assert now - was < _MAY_GROW_BYTES, (was, now)
+
+
+@pytest.mark.parametrize("settings", ["", "[models.fails]\nsandbox = true\n"], ids=["", "confined"])
+def test_what_a_model_says_is_logged_as_far_as_anybody_reads(
+    serve: Serve, models_dir: Path, settings: str
+) -> None:
+    python_model(models_dir / "fails", 'raise RuntimeError("x" * 20_000_000 + " at last")')
+    daemon = serve(settings)
+
+    def fail() -> None:
+        reply = daemon.infer("fails", {"name": "x", "shape": [1, 1], "data": [1]})
+        assert reply.json()["code"] == "inference_failed", reply
+
+    fail()
+    before = processes.resident_bytes(daemon.pid)
+    for _ in range(5):
+        fail()
+    assert processes.resident_bytes(daemon.pid) - before < 8 * _MIB
+
+    def said_of_all() -> list[str]:
+        said = [line["event"] for line in daemon.log() if "request failed" in line["event"]]
+        return said if len(said) == 6 else []
+
+    said = eventually(said_of_all, "all six are in the log")
+    assert all("snooze_model.py" in event and "at last" in event for event in said)
+    assert max(map(len, said)) < 32 * 1024

@@ -8,6 +8,7 @@ from typing import Final, cast
 
 import msgspec
 
+from snoozeml.lifecycle.trimming import Trimmer
 from snoozeml.wire.frames import Frame, FrameParser, FrameTooLarge, Kind, header
 
 # Below this size one copy is cheaper than handing the kernel a list of pieces.
@@ -39,6 +40,7 @@ class Channel(asyncio.Protocol):
         self._parser = FrameParser(largest_bytes)
         self._transport: asyncio.WriteTransport | None = None
         self._gathered: list[bytes] = []
+        self._trimmer = Trimmer()
         self._loop = asyncio.get_running_loop()
 
     @classmethod
@@ -96,6 +98,7 @@ class Channel(asyncio.Protocol):
             self._transport.write(b"".join(pieces))
         else:
             self._transport.writelines(pieces)
+            self._trimmer.large_passes()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's has other bases
@@ -109,6 +112,8 @@ class Channel(asyncio.Protocol):
             return
         if frames:
             self._on_frames(frames)
+        else:  # only a large one does not come in one piece
+            self._trimmer.large_passes()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

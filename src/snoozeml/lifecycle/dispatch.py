@@ -4,9 +4,6 @@ import asyncio
 import logging
 from typing import Protocol
 
-import msgspec
-
-from snoozeml.core.plan import WorkerFailure
 from snoozeml.core.request import InferenceRequest, InferenceResult
 from snoozeml.errors import (
     DeadlineExceeded,
@@ -17,6 +14,7 @@ from snoozeml.errors import (
     from_code,
 )
 from snoozeml.lifecycle.deadlines import Deadlines
+from snoozeml.lifecycle.failures import failure_in
 from snoozeml.lifecycle.lane import Lane
 from snoozeml.lifecycle.quarantine import Quarantine
 from snoozeml.lifecycle.queue import Queue
@@ -181,7 +179,7 @@ class Dispatch:
             self._receive_failure(lane, ticket, frame)
 
     def _receive_failure(self, lane: Lane, ticket: Ticket, frame: Frame) -> None:
-        failure = msgspec.json.decode(frame.body, type=WorkerFailure)
+        failure = failure_in(frame.body)
         error = from_code(failure.code, failure.message)
         if failure.traceback is not None:
             fields = {"model": ticket.request.model_id, "code": failure.code}

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from snoozeml.core.plan import WorkerFailure, WorkerReady, WorkerSpec
+from snoozeml.core import heap
+from snoozeml.core.plan import WorkerReady, WorkerSpec
 from snoozeml.errors import ModelFailed, from_code
-from snoozeml.lifecycle import heap
 from snoozeml.lifecycle.channel import LARGEST_FRAME_BYTES, Channel
+from snoozeml.lifecycle.failures import failure_in
 from snoozeml.lifecycle.process import Launcher, Process, describe_exit, kill_group, kill_worker
 from snoozeml.wire.frames import Frame, Kind
 
@@ -131,7 +132,7 @@ class Worker:
         frame = self._loaded.result()
         if frame.kind == Kind.READY:
             return msgspec.json.decode(frame.body, type=WorkerReady)
-        failure = msgspec.json.decode(frame.body, type=WorkerFailure)
+        failure = failure_in(frame.body)
         if failure.traceback and failure.code == "internal":
             fields = {"model": model_id}
             _log.error("loading failed:\n%s", failure.traceback, extra={"fields": fields})

@@ -9,6 +9,7 @@ import logging
 import logging.handlers
 import os
 import queue
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal
@@ -17,7 +18,8 @@ import msgspec
 
 from snoozeml.errors import printable
 
-_LONGEST_BACKLOG = 10_000  # records
+_LONGEST_BACKLOG_BYTES = 16 * 2**20
+_RECORD_BYTES = 1024  # of a record without its message
 _LAST_WORDS_S = 1.0
 _STDERR = 2
 _SELDOM_S = 1.0
@@ -99,23 +101,77 @@ class _FileDescriptor(logging.Handler):
                 rest = rest[os.write(self._fd, rest) :]
 
 
+class _Backlog:
+    """What has been said and not been written yet; what does not fit is only counted.
+
+    Attributes:
+        records: None says that there will be no more.
+    """
+
+    def __init__(self) -> None:
+        self.records: queue.SimpleQueue[logging.LogRecord | None] = queue.SimpleQueue()
+        # Each of these is changed by one side only, so no lock is needed for the two.
+        self._put_bytes = self._written_bytes = 0
+        self._dropped = self._told = 0
+        self._told_at = 0.0
+
+    def put(self, record: logging.LogRecord) -> None:
+        """Add a record; never waits."""
+        after = self._put_bytes + _size(record)
+        if after - self._written_bytes > _LONGEST_BACKLOG_BYTES:
+            self._dropped += 1
+        else:
+            self._put_bytes = after
+            self.records.put(record)
+
+    def written(self, record: logging.LogRecord) -> None:
+        """Make room: the record has been written."""
+        self._written_bytes += _size(record)
+
+    def untold(self) -> int:
+        """How many have been dropped, if it is time to say so: here, or once a second."""
+        missing, now = self._dropped - self._told, time.monotonic()
+        if not missing or (now < self._told_at + _SELDOM_S and not self.records.empty()):
+            return 0
+        self._told += missing
+        self._told_at = now
+        return missing
+
+
+def _size(record: logging.LogRecord) -> int:
+    return _RECORD_BYTES + len(record.msg)
+
+
 class _Writer(logging.handlers.QueueListener):
     """Writes records in a thread of its own: whoever reads our output may stall, we may not."""
 
-    def __init__(self, handler: logging.Handler) -> None:
-        self.backlog: queue.Queue[logging.LogRecord | None] = queue.Queue(_LONGEST_BACKLOG)
-        super().__init__(self.backlog, handler)
+    def __init__(self, backlog: _Backlog, handler: logging.Handler) -> None:
+        super().__init__(backlog.records, handler)
+        self._backlog = backlog
+
+    def handle(self, record: logging.LogRecord) -> None:
+        super().handle(record)
+        self._backlog.written(record)
+        if dropped := self._backlog.untold():
+            note = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING"}
+            why = "log records were dropped: they came faster than they could be written"
+            super().handle(logging.makeLogRecord(note | {"msg": why, "fields": {"count": dropped}}))
 
 
 class _Enqueue(logging.handlers.QueueHandler):
-    """Hands records to the writer; drops them while it cannot keep up."""
+    """Hands records to the writer."""
+
+    def __init__(self, backlog: _Backlog) -> None:
+        super().__init__(backlog.records)
+        self._backlog = backlog
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(queue.Full):
-            self.queue.put_nowait(record)
+        self._backlog.put(record)
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        return record  # it stays in this process, so nothing has to be made fit for travel
+        """Nothing has to be made fit for travel, but what it says must have a size."""
+        record.msg, record.args = record.getMessage(), None
+        return record
 
 
 def configure(form: Format, level: str) -> Callable[[], None]:
@@ -127,8 +183,9 @@ def configure(form: Format, level: str) -> Callable[[], None]:
     human = form == "human" or (form == "auto" and os.isatty(_STDERR))
     handler = _FileDescriptor(_STDERR)
     handler.setFormatter(HumanFormatter() if human else JsonFormatter())
-    writer = _Writer(handler)
-    logging.basicConfig(handlers=[_Enqueue(writer.backlog)], level=level.upper(), force=True)
+    backlog = _Backlog()
+    writer = _Writer(backlog, handler)
+    logging.basicConfig(handlers=[_Enqueue(backlog)], level=level.upper(), force=True)
     # Libraries speak up only when something is wrong; what is worth a line we log ourselves.
     for name in ("asyncio", "uvicorn"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -137,8 +194,7 @@ def configure(form: Format, level: str) -> Callable[[], None]:
     writer.start()
 
     def finish() -> None:
-        with contextlib.suppress(queue.Full):
-            writer.backlog.put_nowait(None)
+        backlog.records.put(None)
         if writer._thread is not None:
             writer._thread.join(_LAST_WORDS_S)
 

@@ -10,7 +10,7 @@ from snoozeml.errors import InvalidInput, ShapeMismatch
 from snoozeml.wire.bounds import check_bounds
 from snoozeml.wire.conversion import convert_array
 from snoozeml.wire.json_data import DataReader
-from snoozeml.wire.json_values import Lossy, shown
+from snoozeml.wire.json_values import Lossy, quoted, shown
 from snoozeml.wire.names import NameRules
 from snoozeml.wire.open import open_spec
 from snoozeml.wire.raw import to_texts
@@ -97,14 +97,14 @@ def _read(tensor: Given, datatype: str) -> Array:
         array = convert_array(tensor.read(), DTYPES[datatype])
     except Lossy as loss:
         raise InvalidInput(
-            f"input {tensor.name!r} wants {datatype}, got {tensor.datatype} {shown(loss.value)}:"
-            f" {loss.why}"
+            f"input {quoted(tensor.name)} wants {datatype}, got {tensor.datatype}"
+            f" {shown(loss.value)}: {loss.why}"
         ) from None
     try:
         return array.reshape(tensor.shape)
     except (ValueError, OverflowError):  # more dimensions, or larger ones, than numpy can count
         raise ShapeMismatch(
-            f"input {tensor.name!r}: no array has the shape {list(tensor.shape)!r:.200}"
+            f"input {quoted(tensor.name)}: no array has the shape {list(tensor.shape[:64])}"
         ) from None
 
 
@@ -123,6 +123,7 @@ def _read_open(tensors: Sequence[Given], shapes: Mapping[str, Shape]) -> Tensors
 def _checked(tensor: Given) -> Shape:
     if tensor.shape and min(tensor.shape) < 0:
         raise ShapeMismatch(
-            f"input {tensor.name!r}: a dimension is never negative, got {list(tensor.shape)[:64]}"
+            f"input {quoted(tensor.name)}: a dimension is never negative,"
+            f" got {list(tensor.shape[:64])}"
         )
     return tensor.shape

@@ -13,6 +13,7 @@ from snoozeml.errors import InvalidInput
 from snoozeml.wire.assembly import Assembly, Given
 from snoozeml.wire.columns import Column, Columns
 from snoozeml.wire.dialect import Dialect, WriteRows
+from snoozeml.wire.json_values import quoted
 from snoozeml.wire.proto.snoozeml_pb2 import (
     DataType,
     ModelInferRequest,
@@ -84,7 +85,9 @@ class GrpcV1(Dialect):
         parameters = request.parameters
         datatypes = parameters.get("datatypes", "")
         if datatypes not in ("", "native", "fp32"):
-            raise InvalidInput(f"parameter datatypes must be native or fp32, not {datatypes!r:.60}")
+            raise InvalidInput(
+                f"parameter datatypes must be native or fp32, not {quoted(datatypes)}"
+            )
         reply = _Reply(parameters.get("id", ""), datatypes == "native")
         tensors = [_given(t) for t in request.inputs]
         inference = self._assembly.inference(tensors, None, reply)
@@ -180,6 +183,6 @@ def _given(tensor: TensorData) -> Given:
     if datatype is None:
         known = ", ".join(DataType.keys()[1:])
         raise InvalidInput(
-            f"input {name!r:.60}: unknown data_type {tensor.data_type}; known are {known}"
+            f"input {quoted(name)}: unknown data_type {tensor.data_type}; known are {known}"
         )
     return Given(name, datatype, shape, partial(from_raw, name, datatype, shape, tensor.raw_data))

@@ -15,6 +15,7 @@ _LONGEST_INTEGER: Final = 400
 """Digits; a longer integer is beyond every datatype, and converting it takes quadratic time."""
 
 _SHOWN_CHARS: Final = 40
+_NAME_CHARS: Final = 100
 _SHOWN_NAMES: Final = 16
 
 
@@ -63,16 +64,22 @@ def shown(value: object) -> str:
     """A value as JSON writes it, at a length that fits into an error message."""
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "an object"
+    if isinstance(value, str):
+        value = value[: _SHOWN_CHARS + 1]
     text = str(value) if isinstance(value, Decimal) else json.dumps(value)
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
 def quoted(*names: str) -> str:
     """Names in quotes, so many and so much of them as fit into an error message."""
-    listed = ", ".join(repr(name[:_SHOWN_CHARS]) for name in names[:_SHOWN_NAMES])
+    listed = ", ".join(map(_quoted, names[:_SHOWN_NAMES]))
     return (
         listed if len(names) <= _SHOWN_NAMES else f"{listed} and {len(names) - _SHOWN_NAMES} more"
     )
+
+
+def _quoted(name: str) -> str:
+    return repr(name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…")
 
 
 def convert(values: Sequence[object], dtype: np.dtype[Any]) -> Array:

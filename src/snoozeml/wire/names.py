@@ -1,11 +1,16 @@
 """The names that a request may have: which inputs it must give, which outputs it can ask for."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Final
 
 from snoozeml.core.tensors import Signature, TensorSpec
 from snoozeml.errors import InvalidInput
 from snoozeml.wire.json_values import quoted
+
+MOST_TENSORS: Final = 4096
+"""Inputs of a request, or outputs that it asks for, of a model that does not declare its own. Each
+costs some microseconds in several places; a model with so many has not been seen."""
 
 
 class NameRules:
@@ -43,9 +48,11 @@ class NameRules:
             raise InvalidInput(
                 f"unknown input {quoted(first)}; the model takes {quoted(*self._inputs)}"
             )
+        _check_count("inputs", names)
         if len(given) < len(names):
-            double = next(name for name in names if names.count(name) > 1)
-            raise InvalidInput(f"input {double!r} is there more than once")
+            counts = Counter(names)
+            double = next(name for name in names if counts[name] > 1)
+            raise InvalidInput(f"input {quoted(double)} is there more than once")
         if self._open_inputs:
             return []
         absent = self._absent_groups(given)
@@ -78,6 +85,8 @@ class NameRules:
             if not absent:
                 return self._all_outputs
             return tuple(n for n, spec in self._outputs.items() if not _needs(spec, absent))
+        if self._open_outputs:
+            _check_count("outputs", names)
         for name in () if self._open_outputs else names:
             if name not in self._outputs:
                 raise InvalidInput(
@@ -98,6 +107,13 @@ class NameRules:
     def _needed_by(self, groups: Collection[str], conjunction: str) -> str:
         needed = (s for s in self._inputs.values() if s.group in groups and s.default is None)
         return conjunction.join(quoted(spec.name) for spec in needed)
+
+
+def _check_count(kind: str, names: Sequence[str]) -> None:
+    if len(names) > MOST_TENSORS:
+        raise InvalidInput(
+            f"a request names no more than {MOST_TENSORS} {kind}, this one has {len(names)}"
+        )
 
 
 def _needs(output: TensorSpec, absent: set[str]) -> set[str]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from snoozeml.core.tensors import Signature
 from snoozeml.errors import InvalidInput
-from snoozeml.wire.json_values import quoted
+from snoozeml.wire.json_values import quoted, shown
 from snoozeml.wire.tensors import DATATYPES, Array
 
 _OF_SEQUENCES: Final = ("sequence_id", "sequence_start", "sequence_end")
@@ -31,7 +31,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         if name in _OF_SEQUENCES and value:
             raise InvalidInput(f"parameter {name!r}: sequences are not supported")
         if name == "priority" and not _is_count(value):
-            raise InvalidInput(f"priority must be a whole number from 0, not {value!r:.60}")
+            raise InvalidInput(f"priority must be a whole number from 0, not {shown(value)}")
 
 
 def check_tensor_parameters(name: str, parameters: Mapping[str, Any]) -> None:
@@ -53,7 +53,7 @@ def classes_asked_for(name: str, parameters: Mapping[str, Any]) -> int:
     count = parameters.get("classification", 0)
     if not _is_count(count):
         raise InvalidInput(
-            f"output {quoted(name)}: classification must be a whole number, not {count!r:.60}"
+            f"output {quoted(name)}: classification must be a whole number, not {shown(count)}"
         )
     return int(count)
 

@@ -16,7 +16,7 @@ from snoozeml.wire.assembly import Assembly, Given
 from snoozeml.wire.columns import Column, Columns
 from snoozeml.wire.conversion import convert_array
 from snoozeml.wire.dialect import Dialect, WriteRows
-from snoozeml.wire.json_values import strings
+from snoozeml.wire.json_values import quoted, strings
 from snoozeml.wire.proto.oip_pb2 import (
     InferParameter,
     ModelInferRequest,
@@ -183,8 +183,8 @@ def _given(request: ModelInferRequest) -> list[Given]:
             read: Callable[[], Array] = partial(_from_contents, tensor)
         elif tensor.HasField("contents") and tensor.contents.ByteSize():
             raise InvalidInput(
-                f"input {tensor.name!r:.60} has contents, and there is raw_input_contents as well;"
-                " use one of them for all inputs"
+                f"input {quoted(tensor.name)} has contents, and there is raw_input_contents as"
+                " well; use one of them for all inputs"
             )
         else:
             read = partial(from_raw, tensor.name, tensor.datatype, tensor.shape, raw[index])
@@ -197,13 +197,13 @@ def _from_contents(tensor: _Input) -> Array:
     field = _CONTENTS.get(tensor.datatype)
     if field is None:
         raise InvalidInput(
-            f"input {tensor.name!r}: {tensor.datatype} has no contents of its own; send it in"
+            f"input {quoted(tensor.name)}: {tensor.datatype} has no contents of its own; send it in"
             " raw_input_contents"
         )
     filled = [found.name for found, _ in tensor.contents.ListFields() if found.name != field]
     if filled:
         raise InvalidInput(
-            f"input {tensor.name!r}: {tensor.datatype} goes into {field}, found {filled[0]}"
+            f"input {quoted(tensor.name)}: {tensor.datatype} goes into {field}, found {filled[0]}"
         )
     values = getattr(tensor.contents, field)
     _check_count(tensor, len(values))
@@ -218,7 +218,7 @@ def _check_count(tensor: _Input, count: int) -> None:
     wanted = math.prod(tensor.shape)
     if count != wanted:
         raise ShapeMismatch(
-            f"input {tensor.name!r}: the shape {list(tensor.shape)} holds {wanted} values,"
+            f"input {quoted(tensor.name)}: the shape {list(tensor.shape)} holds {wanted} values,"
             f" contents have {count}"
         )
 

@@ -19,7 +19,7 @@ from snoozeml.wire import oip
 from snoozeml.wire.assembly import Assembly, Given
 from snoozeml.wire.dialect import Dialect
 from snoozeml.wire.json_bodies import BodyParser, data_members
-from snoozeml.wire.json_values import quoted, strings
+from snoozeml.wire.json_values import quoted, shown, strings
 from snoozeml.wire.oip_framing import mark, unmarked
 from snoozeml.wire.open import read_stated
 from snoozeml.wire.raw import from_raw, to_raw
@@ -132,7 +132,7 @@ class _Binary:
 
     def take(self, name: str, size: object) -> memoryview:
         if type(size) is not int or size < 0:
-            wrong = f"must be a number of bytes, not {size!r:.60}"
+            wrong = f"must be a number of bytes, not {shown(size)}"
             raise InvalidInput(f"input {quoted(name)}: binary_data_size {wrong}")
         left = len(self._data) - self._at
         if size > left:
@@ -183,7 +183,7 @@ def _reply(request: _Body[Any]) -> _Reply:
 def _is_set(name: str, parameters: dict[str, Any]) -> bool:
     value = parameters.get(name, False)
     if not isinstance(value, bool):
-        raise InvalidInput(f"parameter {name} must be true or false, not {value!r:.60}")
+        raise InvalidInput(f"parameter {name} must be true or false, not {shown(value)}")
     return value
 
 

@@ -8,6 +8,7 @@ import msgspec
 from snoozeml.core.tensors import Datatype, TensorSpec
 from snoozeml.errors import InvalidInput, ShapeMismatch
 from snoozeml.wire.json_data import DataReader, check_datatype
+from snoozeml.wire.json_values import quoted
 from snoozeml.wire.shapes import MOST_DIMENSIONS, Shape
 from snoozeml.wire.tensors import Array
 
@@ -29,7 +30,8 @@ def open_spec(name: str, datatype: str | None, shape: Shape, data: object) -> Te
     """
     if len(shape) > MOST_DIMENSIONS:
         raise ShapeMismatch(
-            f"input {name!r} has {len(shape)} dimensions; no tensor has more than {MOST_DIMENSIONS}"
+            f"input {quoted(name)} has {len(shape)} dimensions;"
+            f" no tensor has more than {MOST_DIMENSIONS}"
         )
     datatype = _implied(data) if datatype is None else datatype
     check_datatype(name, datatype)

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from snoozeml.errors import InvalidInput, ShapeMismatch
-from snoozeml.wire.json_values import strings
+from snoozeml.wire.json_values import quoted, strings
 from snoozeml.wire.tensors import DTYPES, Array
 
 _LENGTH: Final = struct.Struct("<I")
@@ -39,8 +39,8 @@ def from_raw(name: str, datatype: str, shape: Sequence[int], data: bytes | memor
     itemsize = _BF16_BYTES if datatype == "BF16" else _ON_THE_WIRE[datatype].itemsize
     if len(data) != count * itemsize:
         raise ShapeMismatch(
-            f"input {name!r}: the shape {list(shape)} of {datatype} takes {count * itemsize} bytes,"
-            f" raw data has {len(data)}"
+            f"input {quoted(name)}: the shape {list(shape)} of {datatype} takes"
+            f" {count * itemsize} bytes, raw data has {len(data)}"
         )
     if datatype == "BF16":
         halves = np.frombuffer(data, "<u2").astype(np.uint32)
@@ -76,7 +76,7 @@ def to_texts(name: str, array: Array) -> Array:
     try:
         texts = [v if isinstance(v, str) else v.decode() for v in values]
     except UnicodeDecodeError:
-        raise InvalidInput(f"input {name!r}: text must be UTF-8") from None
+        raise InvalidInput(f"input {quoted(name)}: text must be UTF-8") from None
     return strings(texts, array.dtype).reshape(array.shape)
 
 
@@ -84,7 +84,7 @@ def _bools(name: str, data: bytes | memoryview) -> Array:
     """One byte each; a byte that is neither 0 nor 1 would make a bool that is neither."""
     octets: Array = np.frombuffer(data, np.uint8)
     if octets.size and octets.max() > 1:
-        raise InvalidInput(f"input {name!r}: a BOOL is a byte of 0 or 1, got {octets.max()}")
+        raise InvalidInput(f"input {quoted(name)}: a BOOL is a byte of 0 or 1, got {octets.max()}")
     return octets.view(np.bool_)
 
 
@@ -101,7 +101,7 @@ def _elements(name: str, shape: Sequence[int], count: int, data: bytes | memoryv
         values.append(bytes(data[start:at]))
     if len(values) != count:
         raise ShapeMismatch(
-            f"input {name!r}: the shape {list(shape)} holds {count} elements of BYTES,"
+            f"input {quoted(name)}: the shape {list(shape)} holds {count} elements of BYTES,"
             f" raw data has {len(values)}"
         )
     return strings(values, DTYPES["BYTES"])
@@ -109,6 +109,6 @@ def _elements(name: str, shape: Sequence[int], count: int, data: bytes | memoryv
 
 def _torn(name: str) -> InvalidInput:
     return InvalidInput(
-        f"input {name!r}: raw BYTES are elements of a length in four bytes and so many bytes; the"
-        " data ends within one"
+        f"input {quoted(name)}: raw BYTES are elements of a length in four bytes and so many bytes;"
+        " the data ends within one"
     )

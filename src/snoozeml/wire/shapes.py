@@ -6,6 +6,7 @@ from typing import Final
 
 from snoozeml.core.tensors import DYNAMIC, Dim, TensorSpec
 from snoozeml.errors import ShapeMismatch
+from snoozeml.wire.json_values import quoted
 
 Shape = Sequence[int]
 
@@ -91,17 +92,17 @@ class _Rule:
                 raise self._mismatch(shape)
         if self._max_length is not None and shape[self._ragged_axis] > self._max_length:
             raise ShapeMismatch(
-                f"input {self.name!r} may be {self._max_length} long on axis {self._ragged_axis},"
-                f" got {shape[self._ragged_axis]}"
+                f"input {quoted(self.name)} may be {self._max_length} long on axis"
+                f" {self._ragged_axis}, got {shape[self._ragged_axis]}"
             )
         if shape.count(0) == 1 and self._min_length > shape[self._ragged_axis]:
             raise ShapeMismatch(
-                f"input {self.name!r} must be {self._min_length} long or more on axis"
+                f"input {quoted(self.name)} must be {self._min_length} long or more on axis"
                 f" {self._ragged_axis}, got {shape[self._ragged_axis]}"
             )
         if 0 in shape and max(shape) > _LARGEST_EMPTY:
             raise ShapeMismatch(
-                f"input {self.name!r} has no elements, so no dimension may be larger than "
+                f"input {quoted(self.name)} has no elements, so no dimension may be larger than "
                 f"{_LARGEST_EMPTY}, got {list(shape)}"
             )
 
@@ -114,7 +115,7 @@ class _Rule:
 
     def _mismatch(self, shape: Shape) -> ShapeMismatch:
         got = list(shape) if len(shape) <= MOST_DIMENSIONS else f"{len(shape)} dimensions"
-        return ShapeMismatch(f"input {self.name!r} wants {self._wanted}, got {got}")
+        return ShapeMismatch(f"input {quoted(self.name)} wants {self._wanted}, got {got}")
 
 
 def _symbols_of_batch_axes(specs: Sequence[TensorSpec]) -> set[tuple[str | None, Dim]]:

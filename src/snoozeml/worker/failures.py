@@ -1,12 +1,16 @@
 """Exceptions as they travel to the daemon."""
 
 import traceback
+from typing import Final
 
 import msgspec
 
 from snoozeml.core.plan import WorkerFailure
 from snoozeml.core.text import spelt
-from snoozeml.errors import Internal, InvalidInput, OutOfMemory, SnoozeError
+from snoozeml.errors import Internal, InvalidInput, OutOfMemory, SnoozeError, shortened
+
+_LONGEST_TRACE: Final = 16 * 1024
+"""Characters, some hundred frames. An exception's own text may have megabytes."""
 
 
 class ModelTraceback(Exception):
@@ -19,22 +23,22 @@ def failure_of(error: Exception) -> WorkerFailure:
     What a model's code has raised comes with the traceback in that code, whoever was at fault.
     """
     if isinstance(error, SnoozeError) and isinstance(error.__cause__, ModelTraceback):
-        trace = str(error.__cause__)
+        trace = shortened(str(error.__cause__), _LONGEST_TRACE)
         return WorkerFailure(code=error.code, message=error.message, traceback=trace or None)
     if isinstance(error, InvalidInput):
         return WorkerFailure(code=error.code, message=error.message)
     named = _named(error)
-    trace = "".join(traceback.format_exception(error))
+    trace = shortened("".join(traceback.format_exception(error)), _LONGEST_TRACE)
     return WorkerFailure(code=named.code, message=named.message, traceback=trace)
 
 
 def encoded(failure: WorkerFailure) -> bytes:
     """As JSON, in which half a surrogate pair is spelt out: it stands in many a message for a name
     that is not UTF-8, and an answer that cannot be written would take the worker along."""
-    message, trace = failure.message, failure.traceback
+    message, trace = spelt(shortened(failure.message)), failure.traceback
     return msgspec.json.encode(
         msgspec.structs.replace(
-            failure, message=spelt(message), traceback=None if trace is None else spelt(trace)
+            failure, message=message, traceback=None if trace is None else spelt(trace)
         )
     )
 

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from snoozeml.core import heap
 from snoozeml.core.plan import WorkerFailure, WorkerReady, WorkerSpec
 from snoozeml.errors import Cancelled, DeadlineExceeded
 from snoozeml.wire.dialects import dialects
@@ -267,8 +268,11 @@ class _Worker:
 
     def _flush(self) -> None:
         if self._outbox:
-            self._sock.sendall(b"".join(self._outbox))
+            said = b"".join(self._outbox)
             self._outbox.clear()
+            self._sock.sendall(said)
+            if len(said) >= heap.LARGE_BYTES:
+                self._reader.trim_later()
 
 
 def _batcher(spec: WorkerSpec) -> Batcher:

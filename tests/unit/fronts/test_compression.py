@@ -23,6 +23,36 @@ def test_a_body_is_inflated_however_it_was_cut(body: bytes, encoding: bytes, cut
     assert b"".join(inflate(pieces, encoding, 2000)) == body
 
 
+@given(
+    st.lists(st.binary(max_size=200), min_size=2, max_size=9),
+    st.integers(1, 100),
+    st.sampled_from([60_000, 1]),
+)
+def test_gzip_may_come_in_several_members(bodies: list[bytes], cut: int, size: int) -> None:
+    bodies = [body * size for body in bodies]
+    packed, body = b"".join(map(gzip.compress, bodies)), b"".join(bodies)
+    cut *= 1 + len(packed) // 10_000
+    pieces = [packed[at : at + cut] for at in range(0, len(packed), cut)]
+    assert b"".join(inflate(pieces, b"gzip", len(body))) == body
+    if body:
+        with pytest.raises(PayloadTooLarge):
+            inflate(pieces, b"gzip", len(body) - 1)
+    with pytest.raises(InvalidInput, match="too early"):
+        inflate([packed[:-1]], b"gzip", len(body))
+
+
+def test_members_have_an_end() -> None:
+    member = gzip.compress(b"")
+    assert b"".join(inflate([member * 4096], b"gzip", 10)) == b""
+    with pytest.raises(InvalidInput, match="more than 4096 members"):
+        inflate([member * 200_000], b"gzip", 10)
+
+
+def test_deflate_has_no_members() -> None:
+    with pytest.raises(InvalidInput, match="something follows its end"):
+        inflate([zlib.compress(b"a") * 2], b"deflate", 10)
+
+
 def test_inflating_stops_soon_after_the_limit() -> None:
     bomb = gzip.compress(gzip.compress(bytes(2**30), 1), 1)
     with pytest.raises(PayloadTooLarge, match="1000000 bytes"):

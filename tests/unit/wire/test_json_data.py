@@ -2,6 +2,7 @@
 
 import json
 import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -261,3 +262,56 @@ def test_every_float_survives(values: list[float], copies: int) -> None:
     array = read("FP32", json.dumps(values), [len(values)])
     for got, sent in zip(array.tolist(), values, strict=True):
         assert got == sent or (math.isnan(got) and math.isnan(sent))
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "FP64", "INT64", "UINT8", "BOOL"])
+@pytest.mark.parametrize("separator", [",", " ,\n"])
+def test_long_lists_are_read_like_short_ones(datatype: Datatype, separator: str) -> None:
+    values = [n * n % 251 // (200 if datatype == "BOOL" else 1) for n in range(150_000)]
+    texts = [str(bool(n)).lower() for n in values] if datatype == "BOOL" else list(map(str, values))
+    wanted = np.array(values, DTYPES[datatype])
+    flat = f"[{separator.join(texts)}]"
+    np.testing.assert_array_equal(read(datatype, flat, [150_000]), wanted)
+    rows = [f"[{separator.join(texts[n : n + 50])}]" for n in range(0, 150_000, 50)]
+    nested = read(datatype, f"[{separator.join(rows)}]", [3000, 50])
+    np.testing.assert_array_equal(nested, wanted.reshape(3000, 50))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ["1e39", '"1,2"', "true", "9" * 300_000, "{}", '{"a":1,"b":2}', '"' + "," * 300_000 + '"'],
+)
+@pytest.mark.parametrize("place", [0, 40_000, 79_999])
+@pytest.mark.parametrize("datatype", ["FP32", "INT64"])
+def test_what_is_wrong_is_found_anywhere_in_a_long_list(
+    datatype: Datatype, odd: str, place: int
+) -> None:
+    texts = ["12"] * 80_000
+    texts[place] = odd
+    with pytest.raises(InvalidInput, match=f"wants {datatype}, got"):
+        read(datatype, f"[{','.join(texts)}]", [80_000])
+
+
+def test_a_long_list_may_hold_what_takes_a_closer_look() -> None:
+    for odd, value in (("null", np.nan), ("33554432", 2.0**25)):
+        texts = ["1.5"] * 60_000 + [odd]
+        array = read("FP32", f"[{','.join(texts)}]", [60_001])
+        np.testing.assert_array_equal(array[-2:], np.array([1.5, value], np.float32))
+
+
+def test_a_long_list_of_another_length_than_the_shape_says() -> None:
+    with pytest.raises(ShapeMismatch, match="data has 80000"):
+        read("FP32", f"[{','.join(['1.5'] * 80_000)}]", [80_001])
+
+
+def test_nested_lists_are_compared_with_no_more_than_they_hold() -> None:
+    shape = [400_000, *[1] * 63]
+    text = f"[[{','.join(['1'] * 400_000)}]]".encode()
+    tracemalloc.start()
+    try:
+        with pytest.raises(ShapeMismatch, match="on axis 0"):
+            reader("FP32").from_text(text, shape)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * len(text)

@@ -291,8 +291,8 @@ GOOD: Json = {"inputs": [x([1, 1], data=ONE)]}
         ({"inputs": [x([1, 1], parameters={"binary_data_size": 4})]}, b"123", "only 3 bytes"),
         ({"inputs": [x([1, 1], parameters={"binary_data_size": 4})]}, None, "only 0 bytes"),
         ({"inputs": [x([1, 1], parameters={"binary_data_size": -4})]}, b"1234", "not -4"),
-        ({"inputs": [x([1, 1], parameters={"binary_data_size": "4"})]}, b"1234", "not '4'"),
-        ({"inputs": [x([1, 1], parameters={"binary_data_size": True})]}, b"1", "not True"),
+        ({"inputs": [x([1, 1], parameters={"binary_data_size": "4"})]}, b"1234", 'not "4"'),
+        ({"inputs": [x([1, 1], parameters={"binary_data_size": True})]}, b"1", "not true"),
         ({"inputs": [x([1, 1], parameters={"binary_data_size": 3})]}, b"123", "takes 4 bytes"),
         (
             {"inputs": [x([2**40, 2**40], parameters={"binary_data_size": 4})]},

@@ -7,6 +7,7 @@ from starlette.types import Receive
 from snoozeml.errors import Cancelled, PayloadTooLarge, UnsupportedMediaType
 from snoozeml.fronts.http.compression import ENCODINGS, inflate
 from snoozeml.fronts.http.request import Request
+from snoozeml.lifecycle.trimming import Trimmer
 
 
 class BodyReader:
@@ -18,6 +19,7 @@ class BodyReader:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
+        self._trimmer = Trimmer()
 
     async def read(self, request: Request, receive: Receive) -> list[bytes]:
         """Read the whole body, in the pieces it comes in; a compressed one is inflated.
@@ -50,6 +52,7 @@ class BodyReader:
             if not message["more_body"]:
                 request.is_read = True
                 return pieces
+            self._trimmer.large_passes()
 
     def _check_size(self, size_bytes: int) -> None:
         if size_bytes > self._max_bytes:

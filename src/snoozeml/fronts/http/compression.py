@@ -5,13 +5,20 @@ a second to inflate and more to compress, for which the daemon's loop must not s
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from snoozeml.errors import InvalidInput, PayloadTooLarge
 
 ENCODINGS: Final = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
 """What is understood, and how zlib calls it; "deflate" in HTTP has zlib's own frame (RFC 9110)."""
+
+_MEMBER: Final = b"\x1f"
+"""What each member of gzip begins with."""
+
+_MOST_MEMBERS: Final = 4096
+"""Of gzip in one body: empty ones take time, and no limit on what has been inflated ends them.
+Where tools write many, they have 64 KiB each, so that 64 MiB are 1024."""
 
 _STEP_BYTES: Final = 256 * 1024
 _FASTEST: Final = 1
@@ -27,17 +34,10 @@ def inflate(pieces: Sequence[bytes], encoding: bytes, limit_bytes: int) -> list[
         InvalidInput: it is not compressed like this, or incomplete, or something follows it.
         PayloadTooLarge: it is larger than the limit.
     """
-    inflater = zlib.decompressobj(ENCODINGS[encoding])
     inflated: list[bytes] = []
     size = 0
-    for piece in pieces:
-        rest, part = piece, b"_"
-        while rest or part:
-            try:
-                part = inflater.decompress(rest, _STEP_BYTES)
-            except zlib.error as error:
-                raise _not_compressed(encoding, str(error)) from None
-            rest = inflater.unconsumed_tail
+    try:
+        for part in _parts(pieces, encoding):
             inflated.append(part)
             size += len(part)
             if size > limit_bytes:
@@ -46,11 +46,32 @@ def inflate(pieces: Sequence[bytes], encoding: bytes, limit_bytes: int) -> list[
                     f"the inflated body is larger than the limit of {limit_bytes} bytes"
                     " (max_request_bytes)"
                 )
+    except zlib.error as error:
+        raise _not_compressed(encoding, str(error)) from None
+    return inflated
+
+
+def _parts(pieces: Sequence[bytes], encoding: bytes) -> Iterator[bytes]:
+    """Inflate in steps; what is gzip may be several members, one after another (RFC 1952, 2.2)."""
+    inflater, members = zlib.decompressobj(ENCODINGS[encoding]), 1
+    for piece in pieces:
+        rest, part = piece, b"_"
+        while rest or part:
+            if rest and inflater.eof:
+                _check_next(encoding, rest, members)
+                inflater, members = zlib.decompressobj(ENCODINGS[encoding]), members + 1
+            part = inflater.decompress(rest, _STEP_BYTES)
+            rest = inflater.unused_data or inflater.unconsumed_tail
+            yield part
     if not inflater.eof:
         raise _not_compressed(encoding, "it ends too early")
-    if inflater.unused_data:
+
+
+def _check_next(encoding: bytes, rest: bytes, members: int) -> None:
+    if encoding != b"gzip" or not rest.startswith(_MEMBER):
         raise _not_compressed(encoding, "something follows its end")
-    return inflated
+    if members == _MOST_MEMBERS:
+        raise _not_compressed(encoding, f"it has more than {_MOST_MEMBERS} members")
 
 
 def _not_compressed(encoding: bytes, why: str) -> InvalidInput:

@@ -1,12 +1,18 @@
-"""The daemon's own heap, as far as glibc lets one arrange it; elsewhere nothing happens.
+"""A process's own heap, as far as glibc lets one arrange it; elsewhere nothing happens.
 
 The C library keeps what large bodies took, for the next ones. That is right while they come, and
-wrong once every model sleeps.
+wrong once they have ceased to.
 """
 
 import ctypes
 from collections.abc import Callable
 from typing import Final
+
+LARGE_BYTES: Final = 256 * 1024
+"""Whoever has passed on so much at once should think of `trim`."""
+
+QUIET_S: Final = 2.0
+"""So long after the last large body, the next one is not expected any more."""
 
 _ARENA_MAX: Final = -8  # M_ARENA_MAX of malloc.h
 
@@ -24,7 +30,7 @@ def trim() -> None:
     """Give memory that is free back to the system.
 
     It takes milliseconds, and having none makes the next large body slower; so this is for the
-    moment when a model has gone to sleep.
+    moment when a model has gone to sleep, or nothing large has come for `QUIET_S`.
     """
     if malloc_trim := _of_glibc("malloc_trim"):
         malloc_trim(0)
