@@ -6,16 +6,14 @@ import time
 from collections import deque
 from typing import TypeVar
 
-import msgspec
-
 from snoozeml.config.schema import ModelConfig
-from snoozeml.core.plan import WorkerFailure
 from snoozeml.core.request import InferenceRequest, InferenceResult
 from snoozeml.errors import ModelLoading, ShuttingDown, SnoozeError, WorkerCrashed
 from snoozeml.lifecycle import effects, events
 from snoozeml.lifecycle.alarm import Alarm
 from snoozeml.lifecycle.crew import Crew, Surroundings, worker_settings
 from snoozeml.lifecycle.dispatch import Dispatch
+from snoozeml.lifecycle.failures import failure_in
 from snoozeml.lifecycle.hangs import HangWatch
 from snoozeml.lifecycle.lane import Lane
 from snoozeml.lifecycle.limits import Limits
@@ -393,5 +391,5 @@ class ModelActor:
         if frame.kind == Kind.USED:
             self.crew.let_pack(number)
             return
-        notice = msgspec.json.decode(frame.body, type=WorkerFailure)
+        notice = failure_in(frame.body)
         _log.warning("%s", notice.message, extra={"fields": {"model": self.config.id}})

@@ -9,7 +9,7 @@ from snoozeml.core.plan import WorkerFailure
 from snoozeml.core.text import spelt
 from snoozeml.errors import Internal, InvalidInput, OutOfMemory, SnoozeError, shortened
 
-_LONGEST_TRACE: Final = 16 * 1024
+LONGEST_TRACE: Final = 16 * 1024
 """Characters, some hundred frames. An exception's own text may have megabytes."""
 
 
@@ -23,12 +23,12 @@ def failure_of(error: Exception) -> WorkerFailure:
     What a model's code has raised comes with the traceback in that code, whoever was at fault.
     """
     if isinstance(error, SnoozeError) and isinstance(error.__cause__, ModelTraceback):
-        trace = shortened(str(error.__cause__), _LONGEST_TRACE)
+        trace = shortened(str(error.__cause__), LONGEST_TRACE)
         return WorkerFailure(code=error.code, message=error.message, traceback=trace or None)
     if isinstance(error, InvalidInput):
         return WorkerFailure(code=error.code, message=error.message)
     named = _named(error)
-    trace = shortened("".join(traceback.format_exception(error)), _LONGEST_TRACE)
+    trace = shortened("".join(traceback.format_exception(error)), LONGEST_TRACE)
     return WorkerFailure(code=named.code, message=named.message, traceback=trace)
 
 

@@ -3,8 +3,8 @@
 import sys
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from snoozeml.errors import InferenceFailed, from_code
-from snoozeml.worker.failures import ModelTraceback
+from snoozeml.errors import InferenceFailed, from_code, shortened
+from snoozeml.worker.failures import LONGEST_TRACE, ModelTraceback
 
 if TYPE_CHECKING:
     from snoozeml.worker.engines.python.guest import Failure
@@ -22,6 +22,6 @@ def fail(failure: "Failure", *, while_loading: bool = False) -> NoReturn:
     """
     code, message, trace = failure
     if while_loading:
-        sys.stderr.write(trace)
+        sys.stderr.write(shortened(trace, LONGEST_TRACE))
     known = code if code in _CODES else InferenceFailed.code
     raise from_code(known, message) from ModelTraceback(trace)
