@@ -8,6 +8,7 @@ from typing import Final, cast
 
 import msgspec
 
+from snoozeml.lifecycle.taking_over import taken_over
 from snoozeml.lifecycle.trimming import Trimmer
 from snoozeml.wire.frames import Frame, FrameParser, FrameTooLarge, Kind, header
 
@@ -52,10 +53,10 @@ class Channel(asyncio.Protocol):
         largest_bytes: int = LARGEST_FRAME_BYTES,
     ) -> "Channel":
         """Take over a connected socket; it is closed with the channel."""
-        _, channel = await asyncio.get_running_loop().create_unix_connection(
-            lambda: cls(on_frames, on_lost, largest_bytes), sock=sock
+        loop = asyncio.get_running_loop()
+        return await taken_over(
+            loop.create_unix_connection(lambda: cls(on_frames, on_lost, largest_bytes), sock=sock)
         )
-        return channel
 
     def send(
         self,

@@ -12,6 +12,7 @@ from typing import Final, Protocol, cast
 
 from snoozeml.lifecycle.memory import family
 from snoozeml.lifecycle.printed import printed
+from snoozeml.lifecycle.taking_over import taken_over
 
 _log = logging.getLogger("snoozeml.worker")
 
@@ -67,7 +68,11 @@ class OutputTail(asyncio.Protocol):
         read_fd, write_fd = os.pipe()
         tail = cls(name, bytes_per_s)
         pipe = os.fdopen(read_fd, "rb", buffering=0)
-        await asyncio.get_running_loop().connect_read_pipe(lambda: tail, pipe)
+        try:
+            await taken_over(asyncio.get_running_loop().connect_read_pipe(lambda: tail, pipe))
+        except BaseException:
+            os.close(write_fd)
+            raise
         return tail, write_fd
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

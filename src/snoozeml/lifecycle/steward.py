@@ -195,7 +195,7 @@ class Steward:
             return
         ended = time.monotonic()
         self._rested_at = ended + _REST * (ended - started)
-        if self._line:
+        if self._waiting():
             self._look_at(max(until, self._rested_at))
 
     def _waiting(self) -> list[_InLine]:
